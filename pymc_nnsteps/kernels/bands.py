@@ -73,6 +73,7 @@ def sort_band(design: Array, weight: Array, order: Array) -> tuple[Array, Array,
                 first[i] = min(first[i], j)
                 last = j
         bandwidth = max(bandwidth, last - int(first[i]))
+    # Rows by these, in units of their noise.
     rows = np.argsort(first, kind="mergesort")
     sorted_design = np.empty_like(design)
     for i in range(m):
@@ -129,14 +130,9 @@ def factorise_band(
 
 @jit
 def draw_banded(
-    design: Array,
-    weight: Array,
-    response: Array,
-    prior: Array,
-    mean: Array,
-    lengths: Array,
+    design: Array, weight: Array, response: Array, prior: Array, mean: Array, lengths: Array,
     noise: Array,
-) -> tuple[Array, Array, Array]:
+) -> tuple[Array, Array, Array]:  # fmt: skip
     """Draw ``N(P^{-1} h, P^{-1})``, ``P = diag(prior) + C^T diag(w) C``, the same for all labels.
 
     What rows of the design do not see together stays zero in P and in its factor; entries are put
@@ -218,14 +214,9 @@ def draw_tridiagonal(diagonal: Array, above: Array, linear: Array, noise: Array)
 
 @jit
 def draw_windows(
-    window: Array,
-    coefficient: Array,
-    variance: Array,
-    observed_variance: Array,
-    mean: Array,
-    response: Array,
-    noise: Array,
-) -> Array:
+    window: Array, coefficient: Array, variance: Array, observed_variance: Array, mean: Array,
+    response: Array, noise: Array,
+) -> Array:  # fmt: skip
     r"""Entries of which no two observations see the same, drawn for each label.
 
     With the entries of window k, :math:`v \sim N(u, S)` and

@@ -69,12 +69,8 @@ def whiten(above: Above, sample: int, first: int, factor: Array, whitened: Array
 
 @jit
 def draw_collapsed_gates(
-    logit: Array,
-    slope: Array,
-    gates: Array,
-    above: Above,
-    uniform: Array,
-) -> Array:
+    logit: Array, slope: Array, gates: Array, above: Above, uniform: Array,
+) -> Array:  # fmt: skip
     """Draw gates in turn, with the activations behind them integrated out.
 
     The activations have means ``gates * slope`` and the given variances, and are seen through the

@@ -104,6 +104,7 @@ def log_ratio_gates(
     behind = open_behind(weights, scene, order)
     for i in range(units):
         a = order[units - 1 - i]
+        # Log odds of the unit by its weights, and by what is left of the response too.
         by_weights = np.dot(scene.inputs, weights.rows[a])
         for n in range(n_obs):
             before[n] = scene.logit[a, n] + scene.logit_factor[a, n] * by_weights[n]
@@ -113,6 +114,7 @@ def log_ratio_gates(
             for n in range(n_obs):
                 residual[j, n] += v * scene.expected[a, n]
         add_gains(scene, behind[i + 1], residual, weights.outgoing, a, after)
+        # The gates, and what they leave of the response.
         if draws:
             for n in range(n_obs):
                 gates[a, n] = 1.0 if uniform[a, n] < logistic(after[n]) else 0.0
@@ -121,6 +123,7 @@ def log_ratio_gates(
             v = weights.outgoing[j, a]
             for n in range(n_obs):
                 residual[j, n] -= gates[a, n] * v * scene.active[a, n]
+    # Density of the response given all gates.
     for n in range(n_obs):
         log_factor -= 0.5 * invert_at(scene, behind[units], n, own, known)
         for i in range(m):

@@ -23,14 +23,8 @@ from pymc_nnsteps.kernels.reflections import draw_by_reflections, roots_of, stac
 
 @jit
 def draw_from_rows(
-    design: Array,
-    weight: Array,
-    score: Array,
-    prior: Array,
-    mean: Array,
-    noise: Array,
-    out: Array,
-) -> None:
+    design: Array, weight: Array, score: Array, prior: Array, mean: Array, noise: Array, out: Array,
+) -> None:  # fmt: skip
     """Fill in a label's draw from the rows themselves, where a product of them loses digits.
 
     The design is (n, d), weights and scores are (n,), the mean and noise (1, d).
@@ -48,14 +42,9 @@ def draw_from_rows(
 
 @jit
 def draw_labels(
-    design: Array,
-    weight: Array,
-    score: Array,
-    linear: Array,
-    prior: Array,
-    mean: Array,
+    design: Array, weight: Array, score: Array, linear: Array, prior: Array, mean: Array,
     noise: Array,
-) -> Array:
+) -> Array:  # fmt: skip
     """Draw ``N(P^{-1} h, P^{-1})`` with ``P = diag(prior) + C^T diag(w) C`` at each label.
 
     The design is (n, d), weights (not negative) and scores (weight times response) are (labels, n).
@@ -85,14 +74,9 @@ def draw_labels(
 
 @jit
 def draw_few_rows(
-    design: Array,
-    weight: Array,
-    score: Array,
-    prior: Array,
-    mean: Array,
-    error: Array,
+    design: Array, weight: Array, score: Array, prior: Array, mean: Array, error: Array,
     noise: Array,
-) -> Array:
+) -> Array:  # fmt: skip
     r"""Draw what :func:`draw_labels` does by matrices of the rows, where these are few.
 
     With :math:`v_0` from the prior of precision :math:`\Lambda`, standard normals e, and the

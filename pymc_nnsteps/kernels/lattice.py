@@ -46,6 +46,7 @@ def sum_over_variances(
                 variance = of_response[j] + spread[n] * of_activations[j]
                 product[j] *= variance
                 total[j] += squares[n] / variance
+        # One logarithm of many variances, unless their product loses digits.
         if n - first == AT_ONCE - 1 or n == len(squares) - 1:
             for j in range(n_points):
                 if product[j] > SMALLEST and product[j] < LARGEST:
@@ -155,6 +156,7 @@ def sum_over_covariances(
     covariance, products = np.empty((q, q)), np.empty((q, q))
     known, known_products = np.empty((q, q)), np.empty((q, q))
     for p in range(n_patterns):
+        # What is the same at all points is eliminated once.
         own = weight[int(first[p])]
         start, m = order_seen(own, is_scaled, spread, sums[p], spreads, seen, known, known_products)
         for point in range(n_points):

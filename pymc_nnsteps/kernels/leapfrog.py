@@ -90,15 +90,9 @@ def fill_velocity(metric: Metric, p: Array, velocity: Array) -> float:
 
 @plain
 def leapfrog(
-    evaluate: Any,
-    density: Any,
-    metric: Metric,
-    size: float,
-    q: Array,
-    p: Array,
-    slope: Array,
+    evaluate: Any, density: Any, metric: Metric, size: float, q: Array, p: Array, slope: Array,
     velocity: Array,
-) -> float:
+) -> float:  # fmt: skip
     """Move a place, momenta and the slope by one step, and return the log density at its end.
 
     The first coordinates have momenta; others stay.
@@ -113,17 +107,9 @@ def leapfrog(
 
 @plain
 def follow(
-    evaluate: Any,
-    density: Any,
-    metric: Metric,
-    size: float,
-    n_steps: int,
-    worst: float,
-    log_density: float,
-    q: Array,
-    p: Array,
-    slope: Array,
-) -> tuple[float, float, int]:
+    evaluate: Any, density: Any, metric: Metric, size: float, n_steps: int, worst: float,
+    log_density: float, q: Array, p: Array, slope: Array,
+) -> tuple[float, float, int]:  # fmt: skip
     """Move a place, momenta and the slope along a trajectory.
 
     It is given up where the energy's error exceeds ``worst``. Returned are the log density at its

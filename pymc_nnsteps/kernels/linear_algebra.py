@@ -163,6 +163,26 @@ def solve_rows_transposed(factor: Array, rows: Array) -> None:
                 rows[k, i] -= scale * rows[j, i]
 
 
+@inline
+def invert_by_factor(matrix: Array, inverse: Array) -> bool:
+    """Fill the inverse of a positive definite matrix, which is overwritten; False if it is NaN."""
+    inverse[:] = 0.0
+    for i in range(len(matrix)):
+        inverse[i, i] = 1.0
+    if not factorise(matrix):
+        return False
+    solve_rows_transposed(matrix, inverse)
+    # The product of a lower triangle's transpose and itself, from its first rows on.
+    for i in range(len(matrix)):
+        for j in range(i, len(matrix)):
+            total = 0.0
+            for k in range(j, len(matrix)):
+                total += inverse[k, i] * inverse[k, j]
+            inverse[i, j] = total
+            inverse[j, i] = total
+    return True
+
+
 @jit
 def weighted_gram(design: Array, weight: Array) -> Array:
     """``C^T diag(w) C``."""

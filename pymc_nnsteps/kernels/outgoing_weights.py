@@ -15,9 +15,9 @@ from pymc_nnsteps.kernels.linear_algebra import (
     Array,
     copy,
     factorise,
+    invert_by_factor,
     rows_are_equal,
     solve,
-    solve_rows_transposed,
     solve_transposed,
 )
 
@@ -60,20 +60,8 @@ def know(spread: Array, above: Above, sample: int, told: SufficientStatistics) -
         told.seen[i] = 0.0
         for j in range(m):
             factor[i, j] = spread[i, j]
-            told.known[i, j] = 0.0
         factor[i, i] += 1.0 / above.weight[sample, i]
-        told.known[i, i] = 1.0
-    if factorise(factor):
-        solve_rows_transposed(factor, told.known)
-        # The product of a lower triangle's transpose and itself, from its first rows on.
-        for i in range(m):
-            for j in range(i, m):
-                total = 0.0
-                for k in range(j, m):
-                    total += told.known[k, i] * told.known[k, j]
-                told.known[i, j] = total
-                told.known[j, i] = total
-    else:
+    if not invert_by_factor(factor, told.known):
         told.known[:] = np.nan
 
 
@@ -157,14 +145,9 @@ def update_residual(before: Array, new: Array, level: Array, residual: Array) ->
 
 @jit
 def draw_outgoing(
-    pre: Array,
-    activation: ActivationPieces,
-    offset: Array,
-    prior: GaussianPrior,
-    above: Above,
-    noise: Array,
-    normal: Array,
-) -> Array:
+    pre: Array, activation: ActivationPieces, offset: Array, prior: GaussianPrior, above: Above,
+    noise: Array, normal: Array,
+) -> Array:  # fmt: skip
     """Draw the weights that outputs see a layer through, unit by unit.
 
     Those of a unit are drawn given activations of the unit that are drawn for them, and with those

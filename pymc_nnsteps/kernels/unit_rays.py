@@ -44,16 +44,9 @@ def activate(pre: Array, below: float, above: float, level: Array) -> None:
 
 @jit
 def squares_on_lattice(
-    mean: Array,
-    noise: Array,
-    target: Array,
-    outgoing: float,
-    below: float,
-    above: float,
-    points: Array,
-    spacing: float,
-    squares: Array,
-) -> None:
+    mean: Array, noise: Array, target: Array, outgoing: float, below: float, above: float,
+    points: Array, spacing: float, squares: Array,
+) -> None:  # fmt: skip
     r"""Fill :math:`\sum_n [t_n - v \sigma(m_n + e_n \kappa)]^2`, :math:`\kappa = e^{-u}`.
 
     On a piece it is a quadratic in :math:`\kappa`, whose three sums a sample changes at the point
@@ -105,18 +98,9 @@ def sums_of(weights: Array, prior: Array, prior_linear: Array) -> Array:
 
 @jit
 def log_densities_at_points(
-    points: Array,
-    squares: Array,
-    n_obs: int,
-    n_weights: int,
-    of_response: float,
-    others: float,
-    spread: float,
-    keeps: float,
-    sums: Array,
-    sums_above: Array,
-    log_density: Array,
-) -> None:
+    points: Array, squares: Array, n_obs: int, n_weights: int, of_response: float, others: float,
+    spread: float, keeps: float, sums: Array, sums_above: Array, log_density: Array,
+) -> None:  # fmt: skip
     """Fill ``log q`` under the flat density of the response's scale.
 
     ``spread`` is ``v^2 tau`` of the unit, ``others`` that summed over the other units.
@@ -169,14 +153,9 @@ class MovedUnits(NamedTuple):
 
 @jit
 def move_units(
-    weights: LayerWeights,
-    pre: Array,
-    slopes: Array,
-    seen: Outgoing,
-    above: AboveOne,
-    keeps: Array,
+    weights: LayerWeights, pre: Array, slopes: Array, seen: Outgoing, above: AboveOne, keeps: Array,
     level: Array,
-) -> MovedUnits:
+) -> MovedUnits:  # fmt: skip
     """Move all units in turn, from the first or from the last.
 
     ``pre`` is (units, n_obs); slopes are those of the activation below and above zero. The weight
@@ -211,19 +190,11 @@ def move_units(
         own_above = sums_of(
             outgoing[a : a + 1], seen.prior[a : a + 1], seen.prior_linear[a : a + 1]
         )
+        others = noise_of_others(outgoing, variance, a)
         log_densities_at_points(
-            points,
-            squares,
-            n_obs,
-            rows.shape[1],
-            of_response[0],
-            noise_of_others(outgoing, variance, a),
-            spread,
-            keeps[0],
-            own,
-            own_above,
-            log_density,
-        )
+            points, squares, n_obs, rows.shape[1], of_response[0], others, spread, keeps[0], own,
+            own_above, log_density,
+        )  # fmt: skip
         # One of them, unless weights are still at zero: there the density has no integral.
         factor = math.exp(choose_point(points, log_density, level[a, 2:])[0])
         if own[1] > 0.0 and own_above[1] > 0.0:

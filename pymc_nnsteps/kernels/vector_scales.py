@@ -10,7 +10,7 @@ import numpy as np
 
 from pymc_nnsteps.kernels.jit import inline, jit
 from pymc_nnsteps.kernels.lattice import choose_point
-from pymc_nnsteps.kernels.linear_algebra import Array, factorise, solve_rows_transposed
+from pymc_nnsteps.kernels.linear_algebra import Array, invert_by_factor
 
 
 class Lattices[Of](NamedTuple):
@@ -57,26 +57,6 @@ def move_scales_of_groups(
 
 
 @inline
-def invert(matrix: Array, inverse: Array) -> bool:
-    """Fill the inverse of a positive definite matrix, which is overwritten; False if it is NaN."""
-    inverse[:] = 0.0
-    for i in range(len(matrix)):
-        inverse[i, i] = 1.0
-    if not factorise(matrix):
-        return False
-    solve_rows_transposed(matrix, inverse)
-    # The product of a lower triangle's transpose and itself, from its first rows on.
-    for i in range(len(matrix)):
-        for j in range(i, len(matrix)):
-            total = 0.0
-            for k in range(j, len(matrix)):
-                total += inverse[k, i] * inverse[k, j]
-            inverse[i, j] = total
-            inverse[j, i] = total
-    return True
-
-
-@inline
 def add_to_diagonal(inverse: Array, i: int, change: float, row: Array) -> None:
     """Update the inverse of a matrix whose entry (i, i) changes; ``row`` holds its row i."""
     share = change / (1.0 + change * row[i])
@@ -99,7 +79,7 @@ def move_scales_of_outputs(
     shift, known, covariance, row = np.empty(q), np.empty((q, q)), spread.copy(), np.empty(q)
     for i in range(q):
         covariance[i, i] += own[i]
-    if not invert(covariance, known):
+    if not invert_by_factor(covariance, known):
         shift[:] = np.nan
         return shift
     for i in range(q):
