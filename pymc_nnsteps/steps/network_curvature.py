@@ -60,23 +60,10 @@ from pymc_nnsteps.steps.information import Unaligned, information
 from pymc_nnsteps.steps.outputs import network_outputs
 from pymc_nnsteps.steps.target import dependent_factors, moved_with
 
-
-def _normal(mu: TensorVariable, sigma: TensorVariable) -> TensorVariable:
-    return pt.sqr(1 / sigma)
-
-
-def _student_t(nu: TensorVariable, mu: TensorVariable, sigma: TensorVariable) -> TensorVariable:
-    return (1 + 1 / nu) * pt.sqr(1 / sigma)
-
-
-def _laplace(mu: TensorVariable, b: TensorVariable) -> TensorVariable:
-    return pt.sqr(1 / b)
-
-
 PRECISIONS: dict[type, Callable[..., TensorVariable]] = {
-    NormalRV: _normal,
-    StudentTRV: _student_t,
-    LaplaceRV: _laplace,
+    NormalRV: lambda mu, sigma: pt.sqr(1 / sigma),
+    StudentTRV: lambda nu, mu, sigma: (1 + 1 / nu) * pt.sqr(1 / sigma),
+    LaplaceRV: lambda mu, b: pt.sqr(1 / b),
 }
 
 
