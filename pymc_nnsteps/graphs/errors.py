@@ -1,6 +1,6 @@
 """The error that a reader of graphs raises where it cannot establish a property."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 
@@ -30,3 +30,11 @@ def declined_as(finding: str) -> Iterator[None]:
         yield
     except NotConjugate as reason:
         raise NotConjugate(f"{finding}: {reason}") from None
+
+
+def known_or_none[T, **P](read: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | None:
+    """What a reader finds, or None where it declines."""
+    try:
+        return read(*args, **kwargs)
+    except NotConjugate:
+        return None

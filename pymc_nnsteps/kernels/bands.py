@@ -23,15 +23,10 @@ PANEL = 64
 
 @jit
 def order_band(design: Array, lengths: Array) -> Array:
-    """Order of entries in which those that a row of the design sees lie close to each other.
+    """Order of the entries in which those that a row of the design sees lie close to each other.
 
-    Of the axes of the entries, those come first of which a row sees the smallest part.
-
-    Parameters
-    ----------
-    design : array, shape (m, d)
-    lengths : array of int
-        Of the axes, whose product is d.
+    Of the axes of the d entries, whose lengths multiply to d, those come first of which a row of
+    the design (m, d) sees the smallest part.
     """
     # Where each entry stands along each axis.
     (m, d), n_axes = design.shape, len(lengths)
@@ -65,15 +60,9 @@ def order_band(design: Array, lengths: Array) -> Array:
 def sort_band(design: Array, weight: Array, order: Array) -> tuple[Array, Array, Array, int]:
     """A design in units of its noise, with its rows in the order of the first entry they see.
 
-    Returns
-    -------
-    rows : array of int, shape (m,)
-        Their order.
-    first : array of int, shape (m,)
-        The first entry that each sees; d if it sees none.
-    sorted_design : array, shape (m, d)
-    bandwidth : int
-        Largest distance between two entries that a row sees.
+    The design is (m, d). Returned are the order of its rows, the first entry that each of them then
+    sees (d if it sees none), the sorted design, and the largest distance between two entries that a
+    row sees.
     """
     m, d = design.shape
     first, bandwidth, root = np.full(m, d), 0, roots_of(weight)
@@ -84,6 +73,7 @@ def sort_band(design: Array, weight: Array, order: Array) -> tuple[Array, Array,
                 first[i] = min(first[i], j)
                 last = j
         bandwidth = max(bandwidth, last - int(first[i]))
+    # Rows by these, in units of their noise.
     rows = np.argsort(first, kind="mergesort")
     sorted_design = np.empty_like(design)
     for i in range(m):
@@ -105,12 +95,8 @@ def factorise_band(
 ) -> tuple[Array, Array, Array]:
     """Cholesky factor L of ``P = diag(prior) + C^T C``, a panel of columns at a time.
 
-    Returns
-    -------
-    matrix, factor : array, shape (d, d)
-        P below its diagonal, and L, which is NaN if there is none.
-    inverse : array, shape (d, PANEL)
-        Of the triangles on the diagonal of L, one below the other.
+    Returned are P below its diagonal (d, d), L (d, d), which is NaN if there is none, and the
+    inverses of the triangles on the diagonal of L, one below the other (d, PANEL).
     """
     d = len(prior)
     matrix, factor = np.zeros((d, d), design.dtype), np.zeros((d, d), design.dtype)
@@ -144,37 +130,18 @@ def factorise_band(
 
 @jit
 def draw_banded(
-    design: Array,
-    weight: Array,
-    response: Array,
-    prior: Array,
-    mean: Array,
-    lengths: Array,
+    design: Array, weight: Array, response: Array, prior: Array, mean: Array, lengths: Array,
     noise: Array,
-) -> tuple[Array, Array, Array]:
+) -> tuple[Array, Array, Array]:  # fmt: skip
     """Draw ``N(P^{-1} h, P^{-1})``, ``P = diag(prior) + C^T diag(w) C``, the same for all labels.
 
     What rows of the design do not see together stays zero in P and in its factor; entries are put
     into an order in which the rest is a band along the diagonal.
 
-    Parameters
-    ----------
-    design : array, shape (m, d)
-    weight : array, shape (m,)
-    response : array, shape (labels, m)
-        ``h`` is ``C^T diag(w) response + prior mean``.
-    prior : array, shape (d,)
-    mean : array, shape (labels, d) or (1, d)
-    lengths : array of int
-        Of the axes of the block, whose product is d.
-    noise : array, shape (labels, d)
-        Standard normals.
-
-    Returns
-    -------
-    block : array, shape (labels, d)
-    matrix, factor : array, shape (d, d)
-        As of :func:`factorise_band`, in the order of the band.
+    The design is (m, d), the response (labels, m), the mean (labels or 1, d), and ``noise``
+    standard normal (labels, d); ``h = C^T diag(w) response + prior mean``; lengths of the axes of
+    the block multiply to d. Returned are the draws (labels, d), and P and its factor in the order
+    of the band, as of :func:`factorise_band`.
     """
     (labels, d), m = noise.shape, len(design)
     order = order_band(design, lengths)
@@ -219,14 +186,8 @@ def draw_banded(
 def draw_tridiagonal(diagonal: Array, above: Array, linear: Array, noise: Array) -> Array:
     """Draw ``N(P^{-1} h, P^{-1})`` for a tridiagonal precision matrix P of each series.
 
-    Parameters
-    ----------
-    diagonal, above : array, shape (series, times)
-        Of P: ``above[:, t]`` stands beside ``diagonal[:, t]``; its last column is not used.
-    linear : array, shape (series, times)
-        ``h``.
-    noise : array, shape (series, times)
-        Standard normals.
+    Arrays are (series, times): ``above[:, t]`` stands beside ``diagonal[:, t]`` and its last column
+    is not used, ``linear`` is h, and ``noise`` is standard normal.
     """
     n_times = noise.shape[1]
     out = np.empty_like(noise)
@@ -253,14 +214,9 @@ def draw_tridiagonal(diagonal: Array, above: Array, linear: Array, noise: Array)
 
 @jit
 def draw_windows(
-    window: Array,
-    coefficient: Array,
-    variance: Array,
-    observed_variance: Array,
-    mean: Array,
-    response: Array,
-    noise: Array,
-) -> Array:
+    window: Array, coefficient: Array, variance: Array, observed_variance: Array, mean: Array,
+    response: Array, noise: Array,
+) -> Array:  # fmt: skip
     r"""Entries of which no two observations see the same, drawn for each label.
 
     With the entries of window k, :math:`v \sim N(u, S)` and
@@ -276,19 +232,9 @@ def draw_windows(
     has the mean and the covariance :math:`S - S a a^T S / (g + V_k)` of v given y (Piccioli et
     al., Appendix G, where the root is misprinted).
 
-    Parameters
-    ----------
-    window : ndarray of int, shape (d,)
-        The observation that sees each entry; negative where there is none.
-    coefficient, variance : ndarray, shape (d,)
-        ``a`` and the diagonal of ``S``.
-    observed_variance : ndarray, shape (r,)
-    mean, noise : ndarray, shape (labels, d)
-    response : ndarray, shape (labels, r)
-
-    Returns
-    -------
-    ndarray, shape (labels, d)
+    Observation ``window[j]`` sees entry j, none if that is negative; ``coefficient`` and
+    ``variance`` (d,) are a and the diagonal of S. Means and noise are (labels, d), responses
+    (labels, windows).
     """
     n_labels, d = noise.shape
     n_windows = len(observed_variance)

@@ -116,10 +116,7 @@ def draw_chain(sizes: LayerSizes, layers: Layers, seen: LayerObservations, noise
     and forwards :math:`a_l \sim N(P_l^{-1} (h_l + \Lambda_l (o_l + \text{diag}(g_l) T_l a_{l-1})),
     P_l^{-1})`.
 
-    Parameters
-    ----------
-    noise : array, shape (L, n_obs, d)
-        Standard normals.
+    ``noise`` is standard normal, (L, n_obs, d).
     """
     n_layers, n_obs, width = noise.shape
     out = np.zeros_like(noise)

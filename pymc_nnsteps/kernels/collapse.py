@@ -69,23 +69,12 @@ def whiten(above: Above, sample: int, first: int, factor: Array, whitened: Array
 
 @jit
 def draw_collapsed_gates(
-    logit: Array,
-    slope: Array,
-    gates: Array,
-    above: Above,
-    uniform: Array,
-) -> Array:
+    logit: Array, slope: Array, gates: Array, above: Above, uniform: Array,
+) -> Array:  # fmt: skip
     """Draw gates in turn, with the activations behind them integrated out.
 
-    The activations have means ``gates * slope`` and the given variances, and are seen through
-    the design.
-
-    Parameters
-    ----------
-    logit : array, shape (n_obs, d)
-        Prior log odds of a gate.
-    slope, gates : array, shape (n_obs, d)
-    uniform : array, shape (n_obs, d)
+    The activations have means ``gates * slope`` and the given variances, and are seen through the
+    design. The slope, gates, uniform numbers and prior log odds are (n_obs, d).
     """
     m, d = above.design.shape
     out = gates.copy()
@@ -144,22 +133,12 @@ def collapsed_information(
     own: Array,
     above: Above,
 ) -> Information:
-    """What a layer's weights are told with its activations integrated out.
+    """Information of a layer's weights with its activations integrated out.
 
-    The activations of unit ``a`` have means ``factor_a * (inputs . w_a)``.
-
-    Parameters
-    ----------
-    inputs : array, shape (n_obs, k)
-    factor, own : array, shape (n_obs, d)
-        Factors of the means, and weights of what else is seen of ``inputs . w_a``.
-
-    Returns
-    -------
-    information : array, shape (d k, d k)
-        Of the rows ``w_1, ..., w_d``, one after another.
-    score : array, shape (n_obs, d)
-        ``factor * B^T e``, which times the inputs is the linear part.
+    The activations of unit ``a`` have means ``factor_a * (inputs . w_a)``; ``own`` are the weights
+    of what else is seen of ``inputs . w_a``. Both are (n_obs, d), inputs (n_obs, k). The
+    information (d k, d k) is that of the rows ``w_1, ..., w_d``, one after another; the score
+    (n_obs, d) is ``factor * B^T e``, which times the inputs is the linear part.
     """
     n_obs, k = inputs.shape
     m, d = above.design.shape

@@ -82,18 +82,10 @@ _BLAS_LOGGER = logging.getLogger("pytensor.tensor.blas")
 
 
 def c_by_default(compile_kwargs: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Options of :func:`pymc.pytensorf.compile` with a mode.
+    """Options of :func:`pymc.pytensorf.compile` with a mode: C, or Numba without a C++ compiler.
 
-    Parameters
-    ----------
-    compile_kwargs : dict, optional
-        A ``"mode"`` in it is kept, without :data:`SPECIAL_MATRICES`, but for that of
-        ``pm.sample(backend="c")``.
-
-    Returns
-    -------
-    dict
-        With the C linker's mode, or numba's where PyTensor finds no C++ compiler.
+    A ``"mode"`` among the given ones is kept, without :data:`SPECIAL_MATRICES`, but for that of
+    ``pm.sample(backend="c")``.
     """
     options = {} if compile_kwargs is None else compile_kwargs
     mode = options.get("mode", CVM)
@@ -377,10 +369,6 @@ class UseFunctionsOfMatrices(GraphRewriter):
     """Replace functions of numbers, where they are applied to float64 matrices (and numbers).
 
     The larger of two is replaced in float32 too, and in Numba all are.
-
-    Parameters
-    ----------
-    known : collection of type of ScalarOp
     """
 
     def __init__(self, known: Collection[type[ScalarOp]]) -> None:

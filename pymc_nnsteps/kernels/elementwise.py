@@ -50,15 +50,10 @@ FAILS = "FAILS"
 
 
 def code_of(node: Apply, *, in_graph: bool = False) -> str | None:
-    """C++ code of a loop, but for its name; None where PyTensor has no code of pure numbers.
+    """C++ code of an ``Elemwise``'s loop, without its name; None if it is not one of pure numbers.
 
-    Parameters
-    ----------
-    node : Apply
-        Of an :class:`~pytensor.tensor.elemwise.Elemwise`.
-    in_graph : bool
-        Whether the code is for ``graphs.hpp``, where any number of arrays may be, integers may be
-        divided (an error is thrown for a zero), and functions that PyTensor has in C stand ahead.
+    In ``graphs.hpp`` (``in_graph``) any number of arrays may be, integers may be divided (an error
+    is thrown for a zero), and functions that PyTensor has in C stand ahead.
     """
     variables = [*node.inputs, *node.outputs]
     if any(v.type.dtype not in TYPES for v in variables):
@@ -129,13 +124,7 @@ def _loop(types: Sequence[str], n_inputs: int, body: str, repeated: Sequence[boo
 
 
 class Loop(Op):
-    """An :class:`~pytensor.tensor.elemwise.Elemwise` whose loop is one of this package's.
-
-    Parameters
-    ----------
-    code : str
-        Of :func:`code_of`.
-    """
+    """An :class:`~pytensor.tensor.elemwise.Elemwise` whose loop is the code of :func:`code_of`."""
 
     __props__ = ("op", "code")
 
@@ -202,13 +191,8 @@ Cells = tuple[list[Any], ...]
 def thunk(make: Callable[..., Any], what: Any, inputs: Cells, outputs: Cells, done: Cells) -> Any:
     """What PyTensor calls for a node: its machine in C a function in C, others this one.
 
-    Parameters
-    ----------
-    make : callable
-        A function of ``loops.cpp``, which is given ``what`` and the storage of both sides.
-    inputs, outputs : tuple of list of one array
-    done : tuple of list
-        To be told that there are outputs.
+    ``make`` is a function of ``loops.cpp``, which is given ``what`` and the storage of both sides;
+    ``done`` is told that there are outputs.
     """
     run, step = loops().run, make(what, inputs, outputs)
 

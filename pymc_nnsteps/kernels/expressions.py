@@ -95,13 +95,7 @@ def fields_of(kind: object) -> tuple[str, ...]:
 
 
 class Expressions:
-    """Expressions of a function, and the names in them.
-
-    Attributes
-    ----------
-    needed : dict
-        Functions, arrays and tuples of its module that it uses, by name.
-    """
+    """Expressions of a function, and the names in them."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         tree = ast.parse(textwrap.dedent(inspect.getsource(function))).body[0]

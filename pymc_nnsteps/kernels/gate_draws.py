@@ -50,10 +50,7 @@ def spread_by_unit(weights: GatedPosition, scene: GatedWorkspace) -> Array:
 def open_behind(weights: GatedPosition, scene: GatedWorkspace, order: Array) -> Array:
     """Covariance of the response given the gates of units before one, from the last in an order.
 
-    Returns
-    -------
-    array, shape (units + 1, m (m + 1) / 2, n_obs)
-        The last one is given all gates.
+    The covariances are (units + 1, m (m + 1) / 2, n_obs); the last one is given all gates.
     """
     (units, n_obs), m, n_pairs = scene.logit.shape, len(scene.mean), len(scene.total)
     behind = np.empty((units + 1, n_pairs, n_obs))
@@ -73,13 +70,7 @@ def open_behind(weights: GatedPosition, scene: GatedWorkspace, order: Array) -> 
 def add_gains(
     scene: GatedWorkspace, pairs: Array, residual: Array, outgoing: Array, unit: int, odds: Array
 ) -> None:
-    """Add what residuals say to the log odds of a unit's gates.
-
-    Parameters
-    ----------
-    pairs : array, shape (m (m + 1) / 2, n_obs)
-        Covariance of the response.
-    """
+    """Add to log odds what residuals of covariance ``pairs`` (m (m + 1) / 2, n_obs) say."""
     (m, n_obs), active = residual.shape, scene.active[unit]
     own, known = np.empty(m), np.empty((m, m))
     if m == 1:
@@ -113,6 +104,7 @@ def log_ratio_gates(
     behind = open_behind(weights, scene, order)
     for i in range(units):
         a = order[units - 1 - i]
+        # Log odds of the unit by its weights, and by what is left of the response too.
         by_weights = np.dot(scene.inputs, weights.rows[a])
         for n in range(n_obs):
             before[n] = scene.logit[a, n] + scene.logit_factor[a, n] * by_weights[n]
@@ -122,6 +114,7 @@ def log_ratio_gates(
             for n in range(n_obs):
                 residual[j, n] += v * scene.expected[a, n]
         add_gains(scene, behind[i + 1], residual, weights.outgoing, a, after)
+        # The gates, and what they leave of the response.
         if draws:
             for n in range(n_obs):
                 gates[a, n] = 1.0 if uniform[a, n] < logistic(after[n]) else 0.0
@@ -130,6 +123,7 @@ def log_ratio_gates(
             v = weights.outgoing[j, a]
             for n in range(n_obs):
                 residual[j, n] -= gates[a, n] * v * scene.active[a, n]
+    # Density of the response given all gates.
     for n in range(n_obs):
         log_factor -= 0.5 * invert_at(scene, behind[units], n, own, known)
         for i in range(m):

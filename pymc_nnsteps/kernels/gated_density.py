@@ -113,27 +113,14 @@ def set_scene(
             logit[a, n] -= gates.logit_factor[a, n] * pre[a, n]
             level[a, n] -= gates.level_factor[a, n] * pre[a, n]
     return GatedWorkspace(
-        layer.inputs,
-        logit,
-        gates.logit_factor,
-        level,
-        gates.level_factor,
-        above.response.T.copy(),
-        above.weight,
-        scaled,
-        above.variance,
-        np.empty((units, n_obs)),
-        np.empty((units, n_obs)),
-        np.empty((units, n_obs)),
-        np.empty((units, n_obs)),
-        np.empty((units, n_obs)),
-        np.empty((m, n_obs)),
-        np.empty((m, n_obs)),
-        np.empty((n_pairs, n_obs)),
-        np.empty((n_pairs, n_obs)),
-        np.empty((m, n_obs)),
-        np.empty(units),
-    )
+        layer.inputs, logit, gates.logit_factor, level, gates.level_factor,
+        above.response.T.copy(), above.weight, scaled, above.variance,
+        np.empty((units, n_obs)), np.empty((units, n_obs)), np.empty((units, n_obs)),
+        np.empty((units, n_obs)), np.empty((units, n_obs)),
+        np.empty((m, n_obs)), np.empty((m, n_obs)),
+        np.empty((n_pairs, n_obs)), np.empty((n_pairs, n_obs)),
+        np.empty((m, n_obs)), np.empty(units),
+    )  # fmt: skip
 
 
 @inline
@@ -204,6 +191,7 @@ def forward(weights: GatedPosition, scene: GatedWorkspace) -> None:
         for n in range(n_obs):
             scene.mean[i, n] = weights.bias[i]
     for a in range(units):
+        # Chances and activations of the unit.
         prob, active, pre = scene.prob[a], scene.active[a], moved[a]
         start, factor = scene.logit[a], scene.logit_factor[a]
         for n in range(n_obs):
@@ -214,6 +202,7 @@ def forward(weights: GatedPosition, scene: GatedWorkspace) -> None:
             active[n] = start[n] + factor[n] * pre[n]
             expected[n] = prob[n] * active[n]
             unsure[n] = expected[n] * (active[n] - expected[n])
+        # What it adds to mean and covariance of the response.
         pair = 0
         for i in range(m):
             v, mean = weights.outgoing[i, a], scene.mean[i]
@@ -259,6 +248,7 @@ def log_likelihood(scene: GatedWorkspace) -> float:
             for j in range(m):
                 gain[i] += known[i, j] * (scene.response[j, n] - scene.mean[j, n])
             square += gain[i] * (scene.response[i, n] - scene.mean[i, n])
+        # Mixture of a narrow and a wide Gaussian, and its slopes.
         narrow, wide = narrowest, wides[n_seen]
         narrow *= math.exp(-0.5 * square * (1.0 - 1.0 / TIMES_WIDER))
         share = narrow / (narrow + wide)
@@ -294,6 +284,7 @@ def pull_back(weights: GatedPosition, scene: GatedWorkspace, slope: GatedPositio
     for pair in range(n_pairs):
         of_spread[pair] = sum_of(scene.by_total[pair])
     for a in range(units):
+        # Slopes in outgoing weights and the variance of the noise.
         pair, noise = 0, noise_of(weights, scene, a)
         slope.scales[a] = 0.0
         for i in range(m):
@@ -309,6 +300,7 @@ def pull_back(weights: GatedPosition, scene: GatedWorkspace, slope: GatedPositio
                 slope.scales[a] += first * second * own
                 products[pair] = first * second
                 pair += 1
+        # Slope of each sample in `x . w`, through the chance and the level.
         v, square = factors[0], products[0]
         if m > 1:
             add_up(factors, scene.by_mean, by_mean)
@@ -324,6 +316,7 @@ def pull_back(weights: GatedPosition, scene: GatedWorkspace, slope: GatedPositio
             score[n] = (
                 v * by_mean[n] * of_mean + square * by_unsure[n] * open_too * level * of_square
             )
+    # Slopes in biases, variances of the response, and rows.
     for k in range(len(scene.scaled)):
         slope.scales[units + k] = 0.0
     pair = 0
@@ -338,14 +331,9 @@ def pull_back(weights: GatedPosition, scene: GatedWorkspace, slope: GatedPositio
 
 @inline
 def add_prior(
-    value: Array,
-    precision: Array,
-    linear: Array,
-    order: Array,
-    rate: Array,
-    shift: float,
+    value: Array, precision: Array, linear: Array, order: Array, rate: Array, shift: float,
     slope: Array,
-) -> tuple[float, float]:
+) -> tuple[float, float]:  # fmt: skip
     """Add the slope of a log prior; returns it, and its slope in the log of the global scale."""
     density, by_shift, inverse = 0.0, 0.0, math.exp(-shift)
     for j in range(len(value)):
@@ -370,32 +358,19 @@ def add_priors(
     slope.scales[of_rows + 1] = 0.0
     for a in range(units):
         more, by_shift = add_prior(
-            weights.rows[a],
-            rows.precision[a],
-            rows.linear[a],
-            rows.order[a],
-            rows.rate[a],
-            weights.scales[of_rows],
-            slope.rows[a],
-        )
+            weights.rows[a], rows.precision[a], rows.linear[a], rows.order[a], rows.rate[a],
+            weights.scales[of_rows], slope.rows[a],
+        )  # fmt: skip
         density += more
         slope.scales[of_rows] += by_shift
     for i in range(m):
         more, by_shift = add_prior(
-            weights.outgoing[i],
-            outgoing.precision[i],
-            outgoing.linear[i],
-            outgoing.order[i],
-            outgoing.rate[i],
-            weights.scales[of_rows + 1],
-            slope.outgoing[i],
-        )
+            weights.outgoing[i], outgoing.precision[i], outgoing.linear[i], outgoing.order[i],
+            outgoing.rate[i], weights.scales[of_rows + 1], slope.outgoing[i],
+        )  # fmt: skip
         slope.scales[of_rows + 1] += by_shift
-        b, precision, linear = (
-            weights.bias[i],
-            outgoing.precision[i, units],
-            outgoing.linear[i, units],
-        )
+        b, linear = weights.bias[i], outgoing.linear[i, units]
+        precision = outgoing.precision[i, units]
         density += more + b * (linear - 0.5 * precision * b)
         slope.bias[i] = laws.moves[of_rows + 2 + i] * (slope.bias[i] + linear - precision * b)
     for i in range(len(weights.scales)):
@@ -419,15 +394,9 @@ def place_in(q: Array, scaled: Array, units: int) -> GatedPosition:
 
 @jit
 def evaluate(
-    q: Array,
-    width: float,
-    scene: GatedWorkspace,
-    rows: Tails,
-    outgoing: Tails,
-    laws: Laws,
-    weights: GatedPosition,
-    gradient: Array,
-) -> float:
+    q: Array, width: float, scene: GatedWorkspace, rows: Tails, outgoing: Tails, laws: Laws,
+    weights: GatedPosition, gradient: Array,
+) -> float:  # fmt: skip
     """Log density at coordinates; fills its slope, and the weights there."""
     units, d = weights.rows.shape
     place, slope = place_in(q, scene.scaled, units), place_in(gradient, scene.scaled, units)
@@ -436,6 +405,7 @@ def evaluate(
     density = log_likelihood(scene)
     pull_back(weights, scene, slope)
     density += add_priors(weights, rows, outgoing, laws, slope)
+    # From weights to coordinates, with the change of volume.
     for a in range(len(scene.stretch)):
         stretch = scene.stretch[a]
         along = inner_product(slope.rows[a], weights.rows[a])

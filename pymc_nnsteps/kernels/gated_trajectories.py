@@ -84,15 +84,9 @@ def n_averages(d: int, n_outputs: int, n_scales: int) -> int:
 def evaluate_gated(density: GatedDensity, q: Array, slope: Array) -> float:
     """Log density at coordinates; fills its slope, and the weights there."""
     return evaluate(
-        q,
-        density.width,
-        density.scene,
-        density.rows,
-        density.outgoing,
-        density.laws,
-        density.weights,
-        slope,
-    )
+        q, density.width, density.scene, density.rows, density.outgoing, density.laws,
+        density.weights, slope,
+    )  # fmt: skip
 
 
 @jit
@@ -213,46 +207,21 @@ def end_of(
 
 @jit
 def move_gated_layer(
-    layer: LayerWeights,
-    gates: GatedUnits,
-    row_tails: Tails,
-    outgoing: Array,
-    outgoing_tails: Tails,
-    above: Above,
-    scaled: Array,
-    laws: Laws,
-    gram: Array,
-    averages: Array,
-    rho: Array,
-    normal: Array,
-    refresh: Array,
-    uniform: Array,
-) -> MovedGatedLayer:
+    layer: LayerWeights, gates: GatedUnits, row_tails: Tails, outgoing: Array,
+    outgoing_tails: Tails, above: Above, scaled: Array, laws: Laws, gram: Array, averages: Array,
+    rho: Array, normal: Array, refresh: Array, uniform: Array,
+) -> MovedGatedLayer:  # fmt: skip
     """Follow one trajectory, and draw the gates at its end.
 
-    Parameters
-    ----------
-    row_tails : Tails of shape (units, d)
-    outgoing : array, shape (m, units + 1)
-        Outgoing weights of each output, and its bias.
-    outgoing_tails : Tails of shape (m, units + 1)
-        Biases have a Gaussian prior.
-    above : Above
-        Its response is the one with the biases of the outputs; weights are zero where it is not
-        seen. Its design is not used.
-    scaled : array, shape (k, m)
-        1 where a variance of the response is that of an output; a row of zeros is none.
-    gram : array, shape (d, d)
-        ``X^T X``.
-    averages : array, shape (n_averages(d, m, k),)
-        Numbers of the metric; zero before there are any: then nothing moves.
-    rho : array, shape (1,)
-        One minus the step size; 1: nothing moves.
-    normal : array, shape (units * (d + m + 1) + k + 2 + m,)
-    refresh : array, shape (units, n_obs)
-        Uniform, for the gates.
-    uniform : array, shape (3,)
-        For the length of the trajectory, whether it is accepted, and whether there is one.
+    Outgoing weights, (m, units + 1), have the bias of each output last, with a Gaussian prior;
+    tails have the shapes (units, d) and (m, units + 1). The response of ``above`` is the one with
+    the biases; its weights are zero where it is not seen, and its design is not used. A row of
+    ``scaled``, (k, m), is 1 where a variance of the response is that of an output; a row of zeros
+    is none. ``gram`` is ``X^T X``, ``averages`` are the n_averages(d, m, k) numbers of the metric,
+    and ``rho``, (1,), is one minus the step size. Nothing moves where averages are zero, before
+    there are any, or rho is 1. There are ``units * (d + m + 1) + k + 2 + m`` normals; uniform
+    numbers (units, n_obs) refresh the gates, and three others stand for the length of the
+    trajectory, its acceptance, and whether there is one.
     """
     (units, d), n, last = layer.rows.shape, len(normal), len(averages) - 1
     start, probability, numbers = start_of(layer, outgoing, scaled, n), np.ones(2), averages.copy()

@@ -108,30 +108,32 @@ def _(node: Apply, x: list[str]) -> str:
 # --- shapes and parts ----------------------------------------------------------------------
 
 
-@_gives(DeepCopyOp)
-def _(node: Apply, x: list[str]) -> str:
-    return f"graphs::copied({x[0]})"
-
-
-@_gives(ViewOp, basic.ScalarFromTensor, basic.TensorFromScalar)
-def _(node: Apply, x: list[str]) -> str:
-    return x[0]
-
-
 def _rearranged(name: str, order: Sequence[int]) -> str:
     """An expression for an array with its axes in another order; -1 is a new one."""
     return f"graphs::rearranged({name}, Shape<{len(order)}>{{{{{', '.join(map(str, order))}}}}})"
-
-
-@_gives(DimShuffle)
-def _(node: Apply, x: list[str]) -> str:
-    return _rearranged(x[0], [-1 if axis == "x" else axis for axis in node.op.new_order])
 
 
 @_gives(Reshape)
 def _(node: Apply, x: list[str]) -> str:
     n = axes_of(node.outputs[0])
     return f"graphs::reshaped<{n}>({x[0]}, graphs::lengths_in<{n}>({x[1]}))"
+
+
+_gives(DeepCopyOp)(lambda node, x: f"graphs::copied({x[0]})")
+_gives(ViewOp, basic.ScalarFromTensor, basic.TensorFromScalar)(lambda node, x: x[0])
+_gives(DimShuffle)(
+    lambda node, x: _rearranged(x[0], [-1 if a == "x" else a for a in node.op.new_order])
+)
+_gives(Shape_i)(lambda node, x: f"graphs::scalar(Int({x[0]}.n[{node.op.i}]))")
+_gives(subtensor.Subtensor)(lambda node, x: _part(x[0], node.op.idx_list, x[1:], node.inputs[1:]))
+_gives(basic.AllocEmpty)(
+    lambda node, x: f"empty({_lengths(x)}, Type<{type_of(node.outputs[0])}>{{}})"
+)
+_gives(basic.MakeVector)(
+    lambda node, x: (
+        f"graphs::vector<{type_of(node.outputs[0])}>({', '.join(f'*{name}.p' for name in x)})"
+    )
+)
 
 
 @statement.register(SpecifyShape)
@@ -153,29 +155,14 @@ def _(op: CheckAndRaise, node: Apply, x: list[str], y: list[str], writer: Any) -
     return f'if (!({test})) throw Error{{"{kind}", "{message}"}};\nauto {y[0]} = {x[0]};'
 
 
-@_gives(Shape_i)
-def _(node: Apply, x: list[str]) -> str:
-    return f"graphs::scalar(Int({x[0]}.n[{node.op.i}]))"
-
-
 @_gives(Shape)
 def _(node: Apply, x: list[str]) -> str:
     lengths = ", ".join(f"{x[0]}.n[{axis}]" for axis in range(axes_of(node.inputs[0])))
     return f"graphs::vector<Int>({lengths})"
 
 
-@_gives(basic.MakeVector)
-def _(node: Apply, x: list[str]) -> str:
-    return f"graphs::vector<{type_of(node.outputs[0])}>({', '.join(f'*{name}.p' for name in x)})"
-
-
 def _lengths(names: Sequence[str]) -> str:
     return f"Shape<{len(names)}>{{{{{', '.join(f'Int(*{name}.p)' for name in names)}}}}}"
-
-
-@_gives(basic.AllocEmpty)
-def _(node: Apply, x: list[str]) -> str:
-    return f"empty({_lengths(x)}, Type<{type_of(node.outputs[0])}>{{}})"
 
 
 def _with_axes(n: int, name: str, given: Variable) -> str:
@@ -233,11 +220,6 @@ def _part(
         else:
             array = f"graphs::pick({array}, {axis}, {end(index)})"
     return array
-
-
-@_gives(subtensor.Subtensor)
-def _(node: Apply, x: list[str]) -> str:
-    return _part(x[0], node.op.idx_list, x[1:], node.inputs[1:])
 
 
 @statement.register(subtensor.IncSubtensor)

@@ -34,13 +34,7 @@ MOST_AXES, MOST_RESULTS = 4, 8
 
 
 class Translation:
-    """The text of a graph in C++.
-
-    Attributes
-    ----------
-    headers : list of str
-        Functions that PyTensor has in C. They precede the text.
-    """
+    """The text of a graph in C++."""
 
     def __init__(self, fgraph: FunctionGraph) -> None:
         self.headers: list[str] = []
@@ -160,13 +154,7 @@ def in_cpp(*together: tuple[jit.Kernel, str]) -> Mode:
 
 
 class CppLinker(JITLinker):
-    """PyTensor's linker of graphs that are translated.
-
-    Parameters
-    ----------
-    *together : (Kernel, str)
-        Kernels that are to be built too, and the types of their arguments.
-    """
+    """PyTensor's linker of graphs that are translated, and built with kernels of given types."""
 
     def __init__(self, *together: tuple[jit.Kernel, str]) -> None:
         super().__init__()
@@ -192,13 +180,7 @@ class CppLinker(JITLinker):
 
 
 class Graph:
-    """A graph as a function of arrays.
-
-    Attributes
-    ----------
-    unit : dict
-        What is built for it, by its name.
-    """
+    """A graph as a function of arrays."""
 
     def __init__(self, fgraph: FunctionGraph) -> None:
         types = jit.types_of(fgraph.inputs)

@@ -57,16 +57,7 @@ def tanh_of_single(x: np.float32) -> np.float32:
 
 @partial(jit, fastmath=FUSED)
 def tanh(x: np.ndarray) -> np.ndarray:
-    """``np.tanh`` of an array of float64.
-
-    Parameters
-    ----------
-    x : array, shape (...)
-
-    Returns
-    -------
-    array, shape (...)
-    """
+    """``np.tanh`` of an array of float64."""
     result = np.empty(x.shape)
     given, found = x.ravel(), result.ravel()
     for i in range(given.size):

@@ -239,14 +239,9 @@ def mean_of(fixed: Fixed, seen: QuadraticTerms, unit: Unit, linear: Array) -> Ar
 
 @inline
 def propose(
-    fixed: Fixed,
-    unit: Unit,
-    mean: Array,
-    rho: float,
-    normal: Array,
-    activation: ActivationPieces,
+    fixed: Fixed, unit: Unit, mean: Array, rho: float, normal: Array, activation: ActivationPieces,
     new: Unit,
-) -> None:
+) -> None:  # fmt: skip
     """Fill a new row by Crank and Nicolson's step about a mean, and where it takes ``z_a``."""
     spread = math.sqrt((1.0 - rho) * (1.0 + rho))
     new_row = normal.copy()
@@ -278,15 +273,9 @@ def look_back(
 
 @inline
 def weigh(
-    fixed: Fixed,
-    seen: QuadraticTerms,
-    unit: Unit,
-    new: Unit,
-    linear: Array,
-    rho: float,
-    normal: Array,
-    scratch: RowScratch,
-) -> float:
+    fixed: Fixed, seen: QuadraticTerms, unit: Unit, new: Unit, linear: Array, rho: float,
+    normal: Array, scratch: RowScratch,
+) -> float:  # fmt: skip
     """Log of the ratio of densities and proposals, with ``P m`` of the new row."""
     log_ratio = log_ratio_levels(unit.level, new.level, seen, scratch.weight)
     log_ratio += log_ratio_weights(fixed, unit, new, solve_both(new.factor, linear), rho, normal)
@@ -357,14 +346,9 @@ def read_layer(
 
 @jit
 def move_rows(
-    layer: LayerWeights,
-    pre: Array,
-    activation: ActivationPieces,
-    above: Above,
-    rho: Array,
-    normal: Array,
-    uniform: Array,
-) -> Moved:
+    layer: LayerWeights, pre: Array, activation: ActivationPieces, above: Above, rho: Array,
+    normal: Array, uniform: Array,
+) -> Moved:  # fmt: skip
     r"""Move the rows of a layer's weights in turn, each with its pre-activations.
 
     Unit ``a`` has pre-activations :math:`z_a = X w_a + e_a`, of which ``e_a`` stays. Where the
@@ -386,17 +370,9 @@ def move_rows(
     ``new``                    the unit at :math:`W_a'`
     =========================  =====================================================
 
-    Parameters
-    ----------
-    pre : array, shape (units, n_obs)
-        ``z_a``.
-    above : Above
-        What is seen of the activations, and the variance of their noise.
-    rho : array, shape (units,)
-        Autocorrelation of the Crank-Nicolson proposals, in [0, 1]. A row of one stays.
-    normal : array, shape (passes, units, d)
-        Standard normals.
-    uniform : array, shape (passes, units)
+    ``pre`` holds the ``z_a``, (units, n_obs); ``above`` has the variance of the activations' noise.
+    ``rho``, (units,), are autocorrelations of Crank-Nicolson proposals in [0, 1]; a row of one
+    stays. Normals are (passes, units, d), uniform numbers (passes, units).
     """
     units, d = layer.rows.shape
     n_obs = len(layer.inputs)

@@ -158,14 +158,9 @@ def find_step(fixed: Fixed, row: Array, score: Array, factor: Array) -> Array:
 
 @inline
 def look_above(
-    whitened: Array,
-    residual: Array,
-    column: int,
-    gates: Array,
-    gate: GatedUnit,
-    seen: QuadraticTerms,
-    mean: Array,
-) -> None:
+    whitened: Array, residual: Array, column: int, gates: Array, gate: GatedUnit,
+    seen: QuadraticTerms, mean: Array,
+) -> None:  # fmt: skip
     """Fill what is seen of a unit's activations, without their own part, and their means."""
     score_and_curvature(whitened, residual, column, seen)
     for n in range(len(gates)):
@@ -175,13 +170,9 @@ def look_above(
 
 @inline
 def look_from(
-    fixed: Fixed,
-    row: Array,
-    gate: GatedUnit,
-    seen: QuadraticTerms,
-    scratch: GateScratch,
+    fixed: Fixed, row: Array, gate: GatedUnit, seen: QuadraticTerms, scratch: GateScratch,
     law: Proposal,
-) -> tuple[float, float]:
+) -> tuple[float, float]:  # fmt: skip
     """Fill the law of proposals from a row; returns its log likelihood and the last pivot."""
     log_density = gated_log_likelihood(gate, seen, scratch)
     information, left, right = scratch.information, scratch.left, scratch.right
@@ -248,14 +239,9 @@ def empty_scratch(n_obs: int, d: int) -> GateScratch:
 
 @jit
 def move_gated_rows(
-    layer: LayerWeights,
-    gates: GatedUnits,
-    above: Above,
-    rho: Array,
-    normal: Array,
-    refresh: Array,
+    layer: LayerWeights, gates: GatedUnits, above: Above, rho: Array, normal: Array, refresh: Array,
     uniform: Array,
-) -> MovedGates:
+) -> MovedGates:  # fmt: skip
     r"""Move the rows of a layer's weights in turn, each with its gates summed out, then drawn.
 
     Activations have means ``gates * level``. As in :func:`move_rows`, a row stays where the
@@ -279,18 +265,9 @@ def move_gated_rows(
     ``new``                        the same at :math:`W_a'`
     =============================  =====================================================
 
-    Parameters
-    ----------
-    above : Above
-        What is seen of the activations, and the variance of their noise.
-    rho : array, shape (units,)
-        Autocorrelation of the Crank-Nicolson proposals, in [0, 1]. A row of one stays, as its
-        gates do.
-    normal : array, shape (passes, units, d)
-        Standard normals.
-    refresh : array, shape (passes, units, n_obs)
-        Uniform, for the gates.
-    uniform : array, shape (passes, units)
+    ``above`` has the variance of the activations' noise. ``rho``, (units,), are autocorrelations of
+    Crank-Nicolson proposals in [0, 1]; a row of one stays, as its gates do. Normals are (passes,
+    units, d), uniform numbers (passes, units, n_obs) for the gates and (passes, units).
     """
     units, d = layer.rows.shape
     n_obs = len(layer.inputs)

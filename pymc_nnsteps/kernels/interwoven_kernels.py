@@ -34,12 +34,8 @@ from pymc_nnsteps.kernels.rows import (
 def subtract_levels(column: Array, level: Array, residual: Array) -> None:
     """Subtract what whitened outputs see of the activations of one channel.
 
-    Parameters
-    ----------
-    column : array, shape (m, positions, n_obs) or (m, positions, 1)
-        ``B``.
-    level : array, shape (n_obs * positions,)
-    residual : array, shape (m, n_obs)
+    ``column`` is ``B``, (m, positions, n_obs or 1), ``level`` (n_obs * positions,), ``residual``
+    (m, n_obs).
     """
     m, positions, n_columns = column.shape
     for i in range(m):
@@ -55,14 +51,10 @@ def subtract_levels(column: Array, level: Array, residual: Array) -> None:
 def change_design(
     inputs: Array, column: Array, slope: Array, new_slope: Array, design: Array
 ) -> None:
-    r"""Turn the :math:`u_{ni}` of slopes into those of others; equal ones cost nothing.
+    """Turn the :math:`u_{ni}` of slopes into those of others; equal ones cost nothing.
 
-    Parameters
-    ----------
-    inputs : array, shape (n_obs * positions, d)
-    column : array, shape (m, positions, n_obs) or (m, positions, 1)
-    slope, new_slope : array, shape (n_obs * positions,)
-    design : array, shape (m * n_obs, d)
+    Inputs are (n_obs * positions, d), slopes (n_obs * positions,), ``column`` (m, positions, n_obs
+    or 1), and the design (m * n_obs, d).
     """
     m, positions, n_columns = column.shape
     n_obs, d = len(inputs) // positions, inputs.shape[1]
@@ -102,15 +94,9 @@ def kernel_mean(fixed: Fixed, design: Array, residual: Array, unit: Unit) -> Arr
 
 @jit
 def follow(
-    fixed: Fixed,
-    column: Array,
-    unit: Unit,
-    residual: Array,
-    design: Array,
-    new: Unit,
-    new_residual: Array,
-    new_design: Array,
-) -> bool:
+    fixed: Fixed, column: Array, unit: Unit, residual: Array, design: Array, new: Unit,
+    new_residual: Array, new_design: Array,
+) -> bool:  # fmt: skip
     """Fill what is left of the response, and ``u``, after a proposal; False if it has no law."""
     put(residual, new_residual, 0, 0)
     subtract_levels(column, new.level - unit.level, new_residual)
@@ -150,29 +136,16 @@ def read_channels(
 
 @jit
 def move_kernels(
-    layer: LayerWeights,
-    pre: Array,
-    activation: ActivationPieces,
-    above: Above,
-    rho: Array,
-    normal: Array,
-    uniform: Array,
-) -> Moved:
-    r"""Move the kernels of a convolution in turn, each with its pre-activations.
+    layer: LayerWeights, pre: Array, activation: ActivationPieces, above: Above, rho: Array,
+    normal: Array, uniform: Array,
+) -> Moved:  # fmt: skip
+    """Move the kernels of a convolution in turn, each with its pre-activations.
 
     As :func:`~pymc_nnsteps.kernels.interweaving.move_rows`, whose letters these are, but an image
     has several positions, which what is seen of the image couples.
 
-    Parameters
-    ----------
-    layer : Rows
-        Its inputs are patches, of shape (n_obs * positions, d).
-    pre : array, shape (channels, n_obs * positions)
-    above : Above
-        What is seen of the activations, in the order of channels and positions.
-    rho : array, shape (channels,)
-    normal : array, shape (passes, channels, d)
-    uniform : array, shape (passes, channels)
+    Inputs of the layer are patches, (n_obs * positions, d), and ``pre`` is (channels, n_obs *
+    positions). ``above`` has channels and positions in this order.
     """
     channels, d = layer.rows.shape
     m, positions, n_obs = len(above.design), above.design.shape[1] // channels, len(above.response)

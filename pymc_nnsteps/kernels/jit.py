@@ -48,13 +48,8 @@ class Address(int):
 class Kernel:
     """A function of arrays and numbers that is compiled for the types it is called with.
 
-    Parameters
-    ----------
-    is_inline : bool
-        Whether it becomes a part of each kernel that calls it.
-    is_fused : bool
-        Whether a product and a sum may be one operation: that is faster and more accurate, and
-        other digits than Numba's.
+    An inline one becomes a part of each kernel that calls it. In a fused one a product and a sum
+    may be one operation: that is faster and more accurate, and other digits than Numba's.
     """
 
     def __init__(

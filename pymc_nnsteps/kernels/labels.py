@@ -23,23 +23,11 @@ from pymc_nnsteps.kernels.reflections import draw_by_reflections, roots_of, stac
 
 @jit
 def draw_from_rows(
-    design: Array,
-    weight: Array,
-    score: Array,
-    prior: Array,
-    mean: Array,
-    noise: Array,
-    out: Array,
-) -> None:
+    design: Array, weight: Array, score: Array, prior: Array, mean: Array, noise: Array, out: Array,
+) -> None:  # fmt: skip
     """Fill in a label's draw from the rows themselves, where a product of them loses digits.
 
-    Parameters
-    ----------
-    design : array, shape (n, d)
-    weight, score : array, shape (n,)
-        As of :func:`draw_labels`.
-    prior, out : array, shape (d,)
-    mean, noise : array, shape (1, d)
+    The design is (n, d), weights and scores are (n,), the mean and noise (1, d).
     """
     n, d = design.shape
     response, one = np.zeros((1, n), design.dtype), np.ones(1, design.dtype)
@@ -54,29 +42,14 @@ def draw_from_rows(
 
 @jit
 def draw_labels(
-    design: Array,
-    weight: Array,
-    score: Array,
-    linear: Array,
-    prior: Array,
-    mean: Array,
+    design: Array, weight: Array, score: Array, linear: Array, prior: Array, mean: Array,
     noise: Array,
-) -> Array:
+) -> Array:  # fmt: skip
     """Draw ``N(P^{-1} h, P^{-1})`` with ``P = diag(prior) + C^T diag(w) C`` at each label.
 
-    Parameters
-    ----------
-    design : array, shape (n, d)
-    weight : array, shape (labels, n)
-        Not negative.
-    score : array, shape (labels, n)
-        Weight times response.
-    linear : array, shape (labels, d)
-        ``h``, that is ``C^T score + prior mean``.
-    prior : array, shape (labels, d)
-    mean : array, shape (labels, d) or (1, 1)
-    noise : array, shape (labels, d)
-        Standard normals.
+    The design is (n, d), weights (not negative) and scores (weight times response) are (labels, n).
+    ``linear`` is ``h = C^T score + prior mean``, (labels, d), as are prior and standard normals;
+    the mean is that or (1, 1).
     """
     out, d = linear.copy(), design.shape[1]
     for label in range(len(out)):
@@ -101,14 +74,9 @@ def draw_labels(
 
 @jit
 def draw_few_rows(
-    design: Array,
-    weight: Array,
-    score: Array,
-    prior: Array,
-    mean: Array,
-    error: Array,
+    design: Array, weight: Array, score: Array, prior: Array, mean: Array, error: Array,
     noise: Array,
-) -> Array:
+) -> Array:  # fmt: skip
     r"""Draw what :func:`draw_labels` does by matrices of the rows, where these are few.
 
     With :math:`v_0` from the prior of precision :math:`\Lambda`, standard normals e, and the
@@ -119,16 +87,8 @@ def draw_few_rows(
         v = v_0 + \Lambda^{-1} C^T w^{1/2} M^{-1} (w^{1/2} (y - C v_0) - e),
         \qquad M = 1 + w^{1/2} C \Lambda^{-1} C^T w^{1/2}.
 
-    Parameters
-    ----------
-    design : array, shape (n, d)
-    weight, score : array, shape (labels, n)
-        As of :func:`draw_labels`.
-    prior, mean : array, shape (labels, d) or (1, d)
-    error : array, shape (labels, n)
-        Standard normals.
-    noise : array, shape (labels, d)
-        Standard normals.
+    The design is (n, d), weights and scores are (labels, n), prior and mean (labels or 1, d).
+    Standard normals are ``error`` (labels, n) and ``noise`` (labels, d).
     """
     (labels, d), n = noise.shape, len(design)
     out, root, sharpness = np.empty_like(noise), roots_of(weight), roots_of(prior)
@@ -184,20 +144,10 @@ def draw_few_rows(
 
 @jit
 def draw_precisions(precision: Array, linear: Array, noise: Array) -> tuple[Array, Array]:
-    """Draw ``N(P^{-1} h, P^{-1})`` at each label.
+    """Draw ``N(P^{-1} h, P^{-1})`` at each label, given the upper triangles of P, (labels, d, d).
 
-    Parameters
-    ----------
-    precision : array, shape (labels, d, d)
-        ``P``, of which the upper triangle is read.
-    linear, noise : array, shape (labels, d)
-        ``h``, and standard normals.
-
-    Returns
-    -------
-    block : array, shape (labels, d)
-    factor : array, shape (labels, d, d)
-        The Cholesky factor U in the upper triangle, ``P = U^T U``; NaN where there is none.
+    ``linear`` is h, (labels, d). Returned with the draws are the Cholesky factors U in upper
+    triangles, ``P = U^T U``; NaN where there is none.
     """
     factor, block = precision.copy(), linear.copy()
     for label in range(len(block)):

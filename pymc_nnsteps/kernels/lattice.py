@@ -33,18 +33,10 @@ def log_of_variances(
 def sum_over_variances(
     squares: Array, spread: Array, is_seen: Array, of_response: Array, of_activations: Array
 ) -> Array:
-    """Sums of ``log(v) + square / v`` over all entries, at each point of a lattice.
+    """Sums of ``log(v) + square / v`` over all entries, at each of m points of a lattice.
 
-    Parameters
-    ----------
-    squares, spread, is_seen : array, shape (n,)
-        An entry counts where ``is_seen`` is not zero.
-    of_response, of_activations : array, shape (m,)
-        At point j entries have variances ``v = of_response[j] + spread * of_activations[j]``.
-
-    Returns
-    -------
-    array, shape (m,)
+    At point j entries have variances ``v = of_response[j] + spread * of_activations[j]``. Of n
+    entries those count where ``is_seen`` is not zero.
     """
     n_points, first = len(of_response), 0
     total, product = np.zeros(n_points), np.ones(n_points)
@@ -54,6 +46,7 @@ def sum_over_variances(
                 variance = of_response[j] + spread[n] * of_activations[j]
                 product[j] *= variance
                 total[j] += squares[n] / variance
+        # One logarithm of many variances, unless their product loses digits.
         if n - first == AT_ONCE - 1 or n == len(squares) - 1:
             for j in range(n_points):
                 if product[j] > SMALLEST and product[j] < LARGEST:
@@ -146,25 +139,13 @@ def sum_over_covariances(
     weight: Array, residual: Array, spread: Array, is_scaled: Array, of_response: Array,
     of_activations: Array,
 ) -> Array:  # fmt: skip
-    """Sums of ``log det V + r^T V^{-1} r`` over rows of several outputs, at points of a lattice.
+    """Sums of ``log det V + r^T V^{-1} r`` over rows of q outputs, at m points of a lattice.
 
-    Rows of the same weights are taken together. Sums are up to a constant.
-
-    Parameters
-    ----------
-    weight : array, shape (n or 1, q)
-        Precisions of the outputs' own noise, zero where an output is not seen.
-    residual : array, shape (n, q)
-    spread : array, shape (q, q)
-        Covariance of the noise that outputs have in common.
-    is_scaled : array, shape (q,)
-        One where an output's own noise has the scale, and zero elsewhere.
-    of_response, of_activations : array, shape (m,)
-        At point j they multiply the variance of the scaled outputs' own noise, and the spread.
-
-    Returns
-    -------
-    array, shape (m,)
+    Sums are up to a constant. The weight, (n or 1, q), is the precision of the outputs' own noise,
+    zero where an output is not seen; rows of the same weights are taken together. Residuals are (n,
+    q), and ``spread``, (q, q), is the covariance of noise that outputs have in common. At point j
+    ``of_response[j]`` multiplies the variance of own noise of outputs where ``is_scaled`` is one,
+    and ``of_activations[j]`` the spread.
     """
     (n_obs, q), n_points, spreads = residual.shape, len(of_response), False
     for factor in of_activations:
@@ -175,6 +156,7 @@ def sum_over_covariances(
     covariance, products = np.empty((q, q)), np.empty((q, q))
     known, known_products = np.empty((q, q)), np.empty((q, q))
     for p in range(n_patterns):
+        # What is the same at all points is eliminated once.
         own = weight[int(first[p])]
         start, m = order_seen(own, is_scaled, spread, sums[p], spreads, seen, known, known_products)
         for point in range(n_points):
@@ -203,18 +185,9 @@ def sum_over_covariances(
 
 @jit
 def choose_point(points: Array, log_density: Array, level: Array) -> Array:
-    """One of several points, with probabilities proportional to a density.
+    """One of m points, with probabilities proportional to a density, by a uniform number (1,).
 
-    Parameters
-    ----------
-    points, log_density : array, shape (m,)
-        The density is zero where its logarithm is NaN.
-    level : array, shape (1,)
-        A uniform number.
-
-    Returns
-    -------
-    array, shape (1,)
+    The density is zero where its logarithm is NaN.
     """
     highest = -math.inf
     for value in log_density:
@@ -233,17 +206,7 @@ def choose_point(points: Array, log_density: Array, level: Array) -> Array:
 
 @jit
 def choose_points(points: Array, log_density: Array, level: Array) -> Array:
-    """One of several points of each line.
-
-    Parameters
-    ----------
-    points, log_density : array, shape (q, m)
-    level : array, shape (q,)
-
-    Returns
-    -------
-    array, shape (q,)
-    """
+    """One of the points of each line: ``points`` are (q, m), uniform numbers (q,)."""
     chosen = np.empty(len(points))
     for i in range(len(points)):
         chosen[i] = choose_point(points[i], log_density[i], level[i : i + 1])[0]

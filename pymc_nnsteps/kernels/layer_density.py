@@ -220,6 +220,7 @@ def log_likelihood(place: LayerPosition, scene: LayerWorkspace, noise: Noise) ->
         end = end_of_run(scene.weight, first, n_obs)
         fill_own(scene, place.shift, first, noise)
         density -= 0.5 * (end - first) * know(noise)
+        # Products of residuals, and these times the inverse covariance.
         for i in range(m):
             for j in range(i, m):
                 product = product_of(scene.residual[i], scene.residual[j], first, end)
@@ -275,6 +276,7 @@ def evaluate(
     width = len(place.above) // m
     forward(place, scene, activation)
     density = log_likelihood(place, scene, noise)
+    # Slopes in outgoing weights and biases, in rows, and in log variances.
     for i in range(m):
         seen = np.dot(scene.active, scene.score[i])
         for a in range(units):
@@ -305,15 +307,9 @@ def set_noise(scaled: Array) -> Noise:
         for i in range(m):
             moves[k] = max(moves[k], scaled[k, i])
     return Noise(
-        scaled,
-        moves,
-        np.empty(m),
-        np.empty((m, m)),
-        np.empty((m, m)),
-        np.empty((m, m)),
-        np.empty((m, m)),
-        np.empty(n_scales),
-    )
+        scaled, moves, np.empty(m), np.empty((m, m)), np.empty((m, m)), np.empty((m, m)),
+        np.empty((m, m)), np.empty(n_scales),
+    )  # fmt: skip
 
 
 @jit
@@ -348,17 +344,8 @@ def set_scene(weights: LayerWeights, noise: Array, seen: Outgoing, above: Above)
         if n < len(weight):
             copy(above.weight[k], weight[n])
     return LayerWorkspace(
-        inputs,
-        weights.prior,
-        weights.prior_linear,
-        seen.prior.reshape(-1),
-        seen.prior_linear.reshape(-1),
-        kept,
-        target,
-        weight,
-        above.variance,
-        np.empty((units, n_obs)),
-        np.empty((units, n_obs)),
+        inputs, weights.prior, weights.prior_linear, seen.prior.reshape(-1),
+        seen.prior_linear.reshape(-1), kept, target, weight, above.variance,
+        np.empty((units, n_obs)), np.empty((units, n_obs)), np.empty((m, n_obs)),
         np.empty((m, n_obs)),
-        np.empty((m, n_obs)),
-    )
+    )  # fmt: skip

@@ -94,6 +94,7 @@ def fill_numbers(
         end = end_of_run(scene.weight, first, n_obs)
         fill_own(scene, place.shift, first, noise)
         know(noise)
+        # Sums over these samples of activations, of their squares, and of products of two.
         square, pairs, level, pair = 0.0, 0.0, 0.0, 0
         for n in range(first, end):
             total, own = 0.0, 0.0
@@ -104,6 +105,7 @@ def fill_numbers(
             square += own
             pairs += total * total - own
             level += total
+        # Information in the pre-activations.
         for a in range(units):
             steep = 0.0
             for n in range(first, end):
@@ -112,6 +114,7 @@ def fill_numbers(
                 for j in range(m):
                     v = place.above[i * width + a] * place.above[j * width + a]
                     numbers[0] += steep * v * noise.known[i, j] / (n_obs * units)
+        # Information in outgoing weights, biases, and variances of the response.
         for i in range(m):
             for j in range(i, m):
                 known = noise.known[i, j]
@@ -188,45 +191,25 @@ def is_tiny(scene: LayerWorkspace, noise: Noise, place: LayerPosition) -> bool:
 
 @jit
 def move_layer(
-    weights: LayerWeights,
-    pre: Array,
-    activation: ActivationPieces,
-    seen: Outgoing,
-    above: Above,
-    scaled: Array,
-    gram: Array,
-    averages: Array,
-    rho: Array,
-    normal: Array,
-    uniform: Array,
-) -> MovedLayer:
+    weights: LayerWeights, pre: Array, activation: ActivationPieces, seen: Outgoing, above: Above,
+    scaled: Array, gram: Array, averages: Array, rho: Array, normal: Array, uniform: Array,
+) -> MovedLayer:  # fmt: skip
     """Follow one trajectory.
 
-    Parameters
-    ----------
-    pre : array, shape (units, n_obs)
-    seen : Outgoing, shape (m, width)
-        Outgoing weights of each output, and its bias if that is moved.
-    above : Above
-        Its response is the one with the biases of the outputs; weights are zero where it is not
-        seen. Its design is not used.
-    scaled : array, shape (k, m)
-        1 where a variance that is moved is that of an output; a row of zeros is none.
-    gram : array, shape (d, d)
-        ``X^T X``.
-    averages : array, shape (n_averages(m, k),)
-        Numbers of the metric; zero before there are any: then nothing moves.
-    rho : array, shape (1,)
-        One minus the step size; 1: nothing moves.
-    normal : array, shape (units * d + m * (units + 1) + k,)
-    uniform : array, shape (1,)
-        Length of the trajectory.
+    ``pre`` is (units, n_obs), and ``seen`` has for each output its outgoing weights and its bias if
+    that is moved. The response of ``above`` is the one with the biases; its weights are zero where
+    it is not seen, and its design is not used. A row of ``scaled``, (k, m), is 1 where a variance
+    that is moved is that of an output; a row of zeros is none. ``gram`` is ``X^T X``, ``averages``
+    are the n_averages(m, k) numbers of the metric, and ``rho``, (1,), is one minus the step size.
+    Nothing moves where averages are zero, before there are any, or rho is 1. There are ``units * d
+    + m * (units + 1) + k`` normals, and a uniform number for the length.
     """
     rows, (n_scales, m), log_ratio = weights.rows.size, scaled.shape, np.zeros(1)
     start, outgoing = weights.rows.copy(), seen.outgoing.copy().reshape(-1)
     if rho[0] == 1.0:
         kept, still = averages.copy(), np.zeros(n_scales)
         return MovedLayer(start, pre.copy(), outgoing, still, log_ratio, kept)
+    # Coordinates, and the metric by the numbers averaged so far.
     n, last = rows + len(outgoing) + n_scales, rows + len(outgoing)
     q, p, slope = np.zeros(n), np.empty(n), np.empty(n)
     q[:rows], q[rows:last] = start.reshape(-1), outgoing
@@ -238,6 +221,7 @@ def move_layer(
     known = averages[1 + 3 * m * (m + 1) // 2] > 0.0 and fill_metric(scene, gram, averages, metric)
     if is_tiny(scene, noise, place) or not known:
         return MovedLayer(place.rows, pre.copy(), place.above, place.shift, log_ratio, numbers)
+    # Leapfrog steps.
     draw_momenta(metric, normal, p)
     p[last:] *= noise.moves
     density, size = LayerDensity(scene, noise, activation), 1.0 - rho[0]

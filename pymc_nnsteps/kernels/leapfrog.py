@@ -90,15 +90,9 @@ def fill_velocity(metric: Metric, p: Array, velocity: Array) -> float:
 
 @plain
 def leapfrog(
-    evaluate: Any,
-    density: Any,
-    metric: Metric,
-    size: float,
-    q: Array,
-    p: Array,
-    slope: Array,
+    evaluate: Any, density: Any, metric: Metric, size: float, q: Array, p: Array, slope: Array,
     velocity: Array,
-) -> float:
+) -> float:  # fmt: skip
     """Move a place, momenta and the slope by one step, and return the log density at its end.
 
     The first coordinates have momenta; others stay.
@@ -113,32 +107,14 @@ def leapfrog(
 
 @plain
 def follow(
-    evaluate: Any,
-    density: Any,
-    metric: Metric,
-    size: float,
-    n_steps: int,
-    worst: float,
-    log_density: float,
-    q: Array,
-    p: Array,
-    slope: Array,
-) -> tuple[float, float, int]:
+    evaluate: Any, density: Any, metric: Metric, size: float, n_steps: int, worst: float,
+    log_density: float, q: Array, p: Array, slope: Array,
+) -> tuple[float, float, int]:  # fmt: skip
     """Move a place, momenta and the slope along a trajectory.
 
-    Parameters
-    ----------
-    worst : float
-        Error of the energy beyond which the trajectory is given up.
-    log_density : float
-        At the place where it begins.
-
-    Returns
-    -------
-    log_density, log_ratio : float
-        At its end; the logarithm of what ``exp(-H)`` is multiplied by, minus infinity if the
-        trajectory is given up.
-    n_steps : int
+    It is given up where the energy's error exceeds ``worst``. Returned are the log density at its
+    end, the logarithm of what ``exp(-H)`` is multiplied by (minus infinity if it is given up), and
+    the number of steps.
     """
     velocity = np.empty(len(p))
     begin, log_ratio, n, follows = log_density - fill_velocity(metric, p, velocity), 0.0, 0, True

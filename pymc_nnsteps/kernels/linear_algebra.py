@@ -163,6 +163,26 @@ def solve_rows_transposed(factor: Array, rows: Array) -> None:
                 rows[k, i] -= scale * rows[j, i]
 
 
+@inline
+def invert_by_factor(matrix: Array, inverse: Array) -> bool:
+    """Fill the inverse of a positive definite matrix, which is overwritten; False if it is NaN."""
+    inverse[:] = 0.0
+    for i in range(len(matrix)):
+        inverse[i, i] = 1.0
+    if not factorise(matrix):
+        return False
+    solve_rows_transposed(matrix, inverse)
+    # The product of a lower triangle's transpose and itself, from its first rows on.
+    for i in range(len(matrix)):
+        for j in range(i, len(matrix)):
+            total = 0.0
+            for k in range(j, len(matrix)):
+                total += inverse[k, i] * inverse[k, j]
+            inverse[i, j] = total
+            inverse[j, i] = total
+    return True
+
+
 @jit
 def weighted_gram(design: Array, weight: Array) -> Array:
     """``C^T diag(w) C``."""
@@ -206,12 +226,8 @@ def is_rounding(diagonal: Array, roots: Array) -> bool:
 def refuse_lost(diagonal: Array, roots: Array, block: Array) -> Array:
     """A block, if its precision is known from a factorisation.
 
-    Parameters
-    ----------
-    diagonal : array, shape (d,)
-        Of the sum of what the precision matrix was formed of, or NaN.
-    roots : array, shape (d,)
-        Diagonal of the matrix's Cholesky factor, NaN if there is none.
+    ``diagonal`` (d,) is that of the sum of what the precision matrix was formed of, or NaN;
+    ``roots`` is that of the matrix's Cholesky factor, NaN if there is none.
     """
     no_factor = np.isnan(roots).any() and not np.isnan(diagonal).any()
     if no_factor or is_rounding(diagonal, roots):
@@ -221,20 +237,10 @@ def refuse_lost(diagonal: Array, roots: Array, block: Array) -> Array:
 
 @jit
 def add_products(start: Array, index: Array, weight: Array, first: Array, second: Array) -> Array:
-    """Add ``weight * first second^T`` of each row to the sums of its group.
+    """Add ``weight * first second^T`` of each row to the sums of its group, (groups, k * d).
 
-    Parameters
-    ----------
-    start : array, shape (groups, k * d)
-    index : array of int, shape (n,)
-        Group of each row. Where there is no such group, all sums are NaN.
-    weight : array, shape (n,) or (1,)
-    first : array, shape (n, k) or (1, k)
-    second : array, shape (n, d) or (1, d)
-
-    Returns
-    -------
-    array, shape (groups, k * d)
+    Row i belongs to group ``index[i]``; where there is no such group, all sums are NaN. Weight (n
+    or 1,), first (n or 1, k) and second (n or 1, d) may be common to all rows.
     """
     out = start.copy()
     groups, k, d = len(start), first.shape[1], second.shape[1]
@@ -255,18 +261,9 @@ def add_products(start: Array, index: Array, weight: Array, first: Array, second
 
 @jit
 def see_groups(index: Array, design: Array, entries: Array) -> Array:
-    """``entries[group]^T design`` of each row.
+    """``entries[group]^T design`` of each row, (n, d); NaN for a row without such a group.
 
-    Parameters
-    ----------
-    index : array of int, shape (n,)
-        Group of each row. What a row without such a group sees is NaN.
-    design : array, shape (n, k) or (1, k)
-    entries : array, shape (groups, k * d)
-
-    Returns
-    -------
-    array, shape (n, d)
+    The design is (n or 1, k), the entries are (groups, k * d).
     """
     n, groups, k = len(index), len(entries), design.shape[1]
     d, varies = entries.shape[1] // k, int(len(design) > 1)

@@ -39,14 +39,7 @@ from pymc_nnsteps.kernels.thunks import storing
 class KernelOp(Op):
     """A compiled kernel of arrays, the same in C and in Numba mode.
 
-    Parameters
-    ----------
-    module : module
-        Where the kernel stands.
-    name : str
-        Its name there.
-    ndims : tuple of int
-        Numbers of axes of its results, which have the type of its last argument.
+    Its results have the numbers of axes ``ndims``, and the type of its last argument.
     """
 
     __props__ = ("name", "ndims")
@@ -168,12 +161,7 @@ move_scales_of_outputs: Any = KernelOp(vector_scales, "move_scales_of_outputs", 
 
 
 class Barrier(TypeCastingOp):
-    """The array itself, with these lengths of axes, as far as they are known.
-
-    Parameters
-    ----------
-    shape : tuple of int or None
-    """
+    """The array itself, with these lengths of axes, as far as they are known."""
 
     __props__ = ("shape",)
 

@@ -15,9 +15,9 @@ from pymc_nnsteps.kernels.linear_algebra import (
     Array,
     copy,
     factorise,
+    invert_by_factor,
     rows_are_equal,
     solve,
-    solve_rows_transposed,
     solve_transposed,
 )
 
@@ -60,20 +60,8 @@ def know(spread: Array, above: Above, sample: int, told: SufficientStatistics) -
         told.seen[i] = 0.0
         for j in range(m):
             factor[i, j] = spread[i, j]
-            told.known[i, j] = 0.0
         factor[i, i] += 1.0 / above.weight[sample, i]
-        told.known[i, i] = 1.0
-    if factorise(factor):
-        solve_rows_transposed(factor, told.known)
-        # The product of a lower triangle's transpose and itself, from its first rows on.
-        for i in range(m):
-            for j in range(i, m):
-                total = 0.0
-                for k in range(j, m):
-                    total += told.known[k, i] * told.known[k, j]
-                told.known[i, j] = total
-                told.known[j, i] = total
-    else:
+    if not invert_by_factor(factor, told.known):
         told.known[:] = np.nan
 
 
@@ -157,30 +145,17 @@ def update_residual(before: Array, new: Array, level: Array, residual: Array) ->
 
 @jit
 def draw_outgoing(
-    pre: Array,
-    activation: ActivationPieces,
-    offset: Array,
-    prior: GaussianPrior,
-    above: Above,
-    noise: Array,
-    normal: Array,
-) -> Array:
-    r"""Draw the weights that outputs see a layer through, unit by unit.
+    pre: Array, activation: ActivationPieces, offset: Array, prior: GaussianPrior, above: Above,
+    noise: Array, normal: Array,
+) -> Array:  # fmt: skip
+    """Draw the weights that outputs see a layer through, unit by unit.
 
     Those of a unit are drawn given activations of the unit that are drawn for them, and with those
     of the other units integrated out (:mod:`pymc_nnsteps.moves.outgoing_weights`).
 
-    Parameters
-    ----------
-    pre : array, shape (units, n_obs)
-        ``z_a``.
-    offset : array, shape (units, n_obs) or (units, 1)
-        Of the activations' mean.
-    above : Above
-        Its design is the present weights.
-    noise : array, shape (units, n_obs)
-    normal : array, shape (units, m)
-        Standard normals.
+    ``pre`` holds the ``z_a``, (units, n_obs); the offset of the activations' mean is (units, n_obs
+    or 1). The design of ``above`` is the present weights. Standard normals are ``noise`` (units,
+    n_obs) and ``normal`` (units, m).
     """
     units, n_obs = pre.shape
     design, variance, m = above.design.copy(), above.variance, len(above.design)

@@ -20,16 +20,10 @@ def roots_of(precision: Array) -> Array:
 def stack_seen(
     design: Array, weight: Array, gain: Array, response: Array, rows: Array, targets: Array
 ) -> None:
-    """Fill in what is seen, in units of its standard deviation.
+    """Fill in what is seen, in units of its standard deviation: rows (n, d), targets (n, labels).
 
-    Parameters
-    ----------
-    design : array, shape (n, d)
-    weight, gain : array, shape (n,) or (1,)
-        The design times the gain is seen with these precisions; zero: it is not seen.
-    response : array, shape (labels, n), or of length one on either axis
-    rows : array, shape (n, d)
-    targets : array, shape (n, labels)
+    The design (n, d) times the gain is seen with precisions ``weight``; zero: it is not seen. Both
+    may be of length one, as may either axis of the response (labels, n).
     """
     root = roots_of(weight)
     for i in range(len(rows)):
@@ -44,14 +38,9 @@ def stack_seen(
 
 @jit
 def stack_prior(prior: Array, mean: Array, rows: Array, targets: Array) -> None:
-    """Fill in the prior, in units of its standard deviation.
+    """Fill in the prior, in units of its standard deviation: rows (d, d), targets (d, labels).
 
-    Parameters
-    ----------
-    prior : array, shape (d,)
-    mean : array, shape (labels, d), or of length one on either axis
-    rows : array, shape (d, d)
-    targets : array, shape (d, labels)
+    Either axis of the mean, (labels, d), may be of length one.
     """
     root = roots_of(prior)
     rows[:] = 0.0
@@ -67,21 +56,8 @@ def draw_by_reflections(rows: Array, targets: Array, noise: Array) -> Array:
 
     With :math:`A = Q R` the draw is :math:`R^{-1} (Q^T b + \text{noise})`. Householder reflections
     with pivoting of columns, and with the largest rows first, keep the digits of rows of very
-    different sizes (Cox and Higham, 1998).
-
-    Parameters
-    ----------
-    rows : array, shape (m, d)
-        ``A``.
-    targets : array, shape (m, labels)
-        ``b`` of each label.
-    noise : array, shape (labels, d)
-        Standard normals.
-
-    Returns
-    -------
-    array, shape (labels, d)
-        NaN if there is a NaN among the arguments.
+    different sizes (Cox and Higham, 1998). ``A`` is (m, d), ``b`` (m, labels), noise standard
+    normal (labels, d). The draw is NaN if there is a NaN among these.
     """
     m, d = rows.shape
     labels = targets.shape[1]
@@ -149,36 +125,16 @@ def cases_of(label: int, labels: int, index: Array) -> Array:
 
 @jit
 def redraw_labels(
-    block: Array,
-    matrix: Array,
-    factor: Array,
-    design: Array,
-    weight: Array,
-    gain: Array,
-    response: Array,
-    index: Array,
-    prior: Array,
-    mean: Array,
-    noise: Array,
-) -> Array:
+    block: Array, matrix: Array, factor: Array, design: Array, weight: Array, gain: Array,
+    response: Array, index: Array, prior: Array, mean: Array, noise: Array,
+) -> Array:  # fmt: skip
     """Draw a block again where the factorisation that it was drawn by has lost digits.
 
-    All arrays may be of length one on their first axis, but for the block, index and noise.
-
-    Parameters
-    ----------
-    block : array, shape (labels, d)
-        Returned where no digits have been lost.
-    matrix, factor : array, shape (labels, k, k)
-        What was factorised, and its Cholesky factor, which is NaN if there is none.
-    design : array, shape (cases, n, d)
-    weight, gain, response : array, shape (cases, n)
-        As of :func:`stack_seen`.
-    index : array of int, shape (cases,) or (0,)
-        The label of each case. If it is empty, the cases are the labels.
-    prior, mean : array, shape (labels, d)
-    noise : array, shape (labels, d)
-        Standard normals.
+    ``matrix`` and ``factor``, (labels, k, k), are what was factorised and its Cholesky factor, NaN
+    if there is none. The design is (cases, n, d); weight, gain and response are (cases, n), as of
+    :func:`stack_seen`. ``index`` has the label of each case; if it is empty, the cases are the
+    labels. Block, prior, mean and noise are (labels, d). All but block, index and noise may be of
+    length one on their first axis.
     """
     (labels, d), n = noise.shape, design.shape[1]
     out, redrawn = np.ascontiguousarray(block), False
@@ -201,13 +157,9 @@ def redraw_labels(
         for i, case in enumerate(cases):
             seen = case % len(response)
             stack_seen(
-                design[case % len(design)],
-                weight[case % len(weight)],
-                gain[case % len(gain)],
-                response[seen : seen + 1],
-                rows[i * n : (i + 1) * n],
-                targets[i * n : (i + 1) * n],
-            )
+                design[case % len(design)], weight[case % len(weight)], gain[case % len(gain)],
+                response[seen : seen + 1], rows[i * n : (i + 1) * n], targets[i * n : (i + 1) * n],
+            )  # fmt: skip
         stack_prior(prior[label % len(prior)], mean[own : own + 1], rows[last:], targets[last:])
         copy(draw_by_reflections(rows, targets, noise[label : label + 1])[0], out[label])
     return out

@@ -55,10 +55,7 @@ def empty_whitened(above: Above) -> Array:
 def whiten_samples(above: Above, first: int, whitened: Array, residual: Array) -> None:
     """Fill ``B_a`` of the first unit and those after it, and overwrite residuals by ``U^{-T} e``.
 
-    Parameters
-    ----------
-    whitened : array, shape (m, held, len(weight))
-    residual : array, shape (m, n_obs), or (m, 0) if there are none to be whitened
+    ``whitened`` is (m, held, len(weight)); residuals are (m, n_obs), or (m, 0) if there are none.
     """
     m, units = above.design.shape
     held, n_whitened = min(whitened.shape[1], units - first), len(above.weight)
@@ -145,14 +142,9 @@ def add_to(matrix: Array, sign: float, precision: Array, first_row: int, first_c
 
 @jit
 def add_squares(
-    sign: float,
-    inputs: Array,
-    samples: Array,
-    weight: Array,
-    left: Array,
-    right: Array,
+    sign: float, inputs: Array, samples: Array, weight: Array, left: Array, right: Array,
     precision: Array,
-) -> None:
+) -> None:  # fmt: skip
     """Add ``X^T diag(w) X`` of some samples to the upper triangle, or subtract it.
 
     The halves of many columns are multiplied on their own, which leaves out most of the rest; they
@@ -176,14 +168,9 @@ def add_squares(
 
 @jit
 def fill_precision(
-    prior: Array,
-    inputs: Array,
-    weight: Array,
-    samples: Array,
-    left: Array,
-    right: Array,
+    prior: Array, inputs: Array, weight: Array, samples: Array, left: Array, right: Array,
     precision: Array,
-) -> None:
+) -> None:  # fmt: skip
     """Fill the upper triangle of ``diag(prior) + X^T diag(w) X``, w not negative."""
     for i in range(len(prior)):
         for j in range(i, len(prior)):
@@ -215,16 +202,10 @@ def log_ratio_prior(row: Array, new_row: Array, prior: Array, prior_linear: Arra
 def log_ratio_proposals(
     factor: Array, new_factor: Array, normal: Array, back: Array, spread: float
 ) -> float:
-    r"""``log q(w | w') - log q(w' | w)`` of normal proposals with precisions ``P / spread^2``.
+    """``log q(w | w') - log q(w' | w)`` of normal proposals with precisions ``P / spread^2``.
 
-    Parameters
-    ----------
-    factor, new_factor : array, shape (d, d)
-        Cholesky factors of P at w and at w'.
-    normal : array, shape (d,)
-        Standard normals of the proposal.
-    back : array, shape (d,)
-        What w is beside the mean of the proposal back.
+    Cholesky factors are those of P at w and at w'; ``normal`` is the noise of the proposal, and
+    ``back`` what w is beside the mean of the proposal back.
     """
     total = 0.0
     for i in range(len(back)):

@@ -41,13 +41,7 @@ OWN: dict[type[ScalarOp], str] = {
 
 
 class InCpp(ScalarOp):
-    """A function of numbers whose C++ code is not PyTensor's.
-
-    Parameters
-    ----------
-    code : str
-        An expression, with places for the arguments.
-    """
+    """A function of numbers whose C++ code is an expression with places for the arguments."""
 
     __props__ = ("op", "code")
 

@@ -30,16 +30,9 @@ ACCESSORS = {
 
 
 class Pool:
-    """The threads of one BLAS library.
+    """The threads of one BLAS library: functions that return their number and set it.
 
-    Parameters
-    ----------
-    read : callable
-        Returns the number of threads.
-    write : callable
-        Sets it.
-    by_thread : bool
-        Whether each thread of Python has a number of its own, as with OpenMP.
+    With ``by_thread``, as with OpenMP, each thread of Python has a number of its own.
     """
 
     def __init__(

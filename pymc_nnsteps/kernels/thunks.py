@@ -29,17 +29,7 @@ def storing(
     storage_map: Any,
     compute_map: Any,
 ) -> Any:
-    """A thunk that stores what ``function`` gives for the values of ``inputs``.
-
-    Parameters
-    ----------
-    function : callable
-        It returns an array, or a tuple where there are several outputs.
-    inputs, outputs : sequence of Variable
-    storage_map : dict from Variable to list of one array
-    compute_map : dict from Variable to list of one bool, or None
-        To be told that there are outputs.
-    """
+    """A thunk that stores what ``function`` gives for ``inputs``: one array, or a tuple."""
     given = tuple(storage_map[v] for v in inputs)
     stored = tuple(storage_map[v] for v in outputs)
     done = computed(compute_map, outputs)
@@ -73,14 +63,7 @@ def described(call: Callable[[], None], inputs: Sequence[Any], outputs: Sequence
 
 @singledispatch
 def function_of(op: Op, node: Apply) -> tuple[Function, list[Variable]] | None:
-    """What computes the only output of a node, where ``op.perform`` does more than that.
-
-    Returns
-    -------
-    function : callable
-    variables : list of Variable
-        Those of the node's inputs that it takes the values of.
-    """
+    """What computes a node's only output, of which inputs, where ``op.perform`` does more."""
     return None
 
 

@@ -128,15 +128,8 @@ def turns(first: Array, last: Array, total: Array, precision: Array) -> bool:
 def turns_within(leaf: int, p: Array, total: Array, kept: Array, precision: Array) -> bool:
     """Whether a subtree turns back that ends with this leaf of a doubling.
 
-    Parameters
-    ----------
-    leaf : int
-        Its number.
-    p, total : array, shape (n,)
-        Momenta at the leaf, and their sum up to it.
-    kept : array, shape (levels, 2, n)
-        The same where the subtrees begin. Those of an even leaf are entered.
-    precision : array, shape (n,)
+    ``p`` and ``total`` are the momenta at the leaf and their sum up to it; ``kept``, (levels, 2,
+    n), the same where the subtrees begin. Those of an even leaf are entered.
     """
     level = 0
     rest = leaf >> 1
@@ -164,41 +157,18 @@ def log_add(a: float, b: float) -> float:
 
 @jit
 def no_u_turn(
-    density: Density,
-    q: Array,
-    start: Array,
-    precision: Array,
-    size: float,
-    max_depth: int,
+    density: Density, q: Array, start: Array, precision: Array, size: float, max_depth: int,
     rng: Generator,
-) -> tuple[float, float, int, int, bool]:
+) -> tuple[float, float, int, int, bool]:  # fmt: skip
     """Overwrite a place by one of the trajectory through it.
 
     The trajectory is doubled, to either side, until it turns back. The place is one of its halves
     by their weights, where the new half is preferred (biased progressive sampling).
 
-    Parameters
-    ----------
-    q : array, shape (k,)
-        The place.
-    start : array, shape (1 + k,) or longer
-        Log density and gradient there.
-    precision : array, shape (n,)
-        Variances of the momenta of the first n coordinates; others stay.
-    size : float
-        Of the leapfrog steps.
-    max_depth : int
-        Doublings at most.
-
-    Returns
-    -------
-    log_density : float
-        At the new place.
-    acceptance : float
-        Mean over the trajectory of the probability to accept a place in a Metropolis step.
-    n_steps, depth : int
-        Leapfrog steps and doublings.
-    diverging : bool
+    ``q`` is the place, ``start`` its log density and gradient. ``precision`` has variances of the
+    momenta of the first n coordinates; others stay. ``size`` is that of leapfrog steps. Returned
+    are the log density at the new place, the mean over the trajectory of the probability to accept
+    a place, the numbers of leapfrog steps and doublings, and whether it diverged.
     """
     n, metric = len(precision), diagonal(precision)
     p, velocity = momenta_of(metric, rng), np.empty(n)
@@ -249,26 +219,13 @@ def no_u_turn(
 
 @jit
 def random_length(
-    density: Density,
-    q: Array,
-    start: Array,
-    precision: Array,
-    size: float,
-    longest: int,
+    density: Density, q: Array, start: Array, precision: Array, size: float, longest: int,
     rng: Generator,
-) -> tuple[float, float, int, bool]:
+) -> tuple[float, float, int, bool]:  # fmt: skip
     """Overwrite a place by the end of a trajectory from it, or leave it where it is.
 
-    Parameters
-    ----------
-    longest : int
-        The logarithm of the number of leapfrog steps, from 1 to this, is uniform.
-    density, q, start, precision, size, rng
-        As for :func:`no_u_turn`.
-
-    Returns
-    -------
-    log_density, acceptance, n_steps, diverging
+    The number of leapfrog steps has a uniform logarithm, from 1 to ``longest``. Arguments and
+    results are those of :func:`no_u_turn`, without doublings.
     """
     metric = diagonal(precision)
     p, there = momenta_of(metric, rng), q.copy()
@@ -341,33 +298,14 @@ def evaluate_on_orbit(along: OnOrbit, v: Array, slope: Array) -> float:
 
 @jit
 def on_orbit(
-    density: Density,
-    orbit: Orbit,
-    q: Array,
-    start: Array,
-    basis: Array,
-    slope: Array,
-    size: float,
-    longest: int,
-    rng: Generator,
-) -> tuple[float, float, int, bool]:
+    density: Density, orbit: Orbit, q: Array, start: Array, basis: Array, slope: Array, size: float,
+    longest: int, rng: Generator,
+) -> tuple[float, float, int, bool]:  # fmt: skip
     """Overwrite a place by the end of a trajectory along directions of its orbit, or leave it.
 
-    Parameters
-    ----------
-    basis : array, shape (m, m)
-        Directions along which momenta are standard normal, one column each.
-    slope : array, shape (m,)
-        Overwritten by the slope along each direction of the orbit at the start.
-    longest : int
-        The number of leapfrog steps is uniform from 1 to this.
-    density, q, start, size, rng
-        As for :func:`no_u_turn`.
-
-    Returns
-    -------
-    log_density, acceptance, n_steps, diverging
-        As for :func:`random_length`.
+    Momenta are standard normal along the columns of ``basis``, (m, m); ``slope``, (m,), is
+    overwritten by the slope along each direction of the orbit at the start. The number of leapfrog
+    steps is uniform from 1 to ``longest``. Results are those of :func:`random_length`.
     """
     metric = diagonal(np.ones(len(slope)))
     p, v, length = momenta_of(metric, rng), np.zeros(len(slope)), 1 + int(longest * rng.random())

@@ -114,13 +114,7 @@ def _read(node: ast.AST) -> set[str]:
 
 
 class Translation(Expressions):
-    """One function.
-
-    Parameters
-    ----------
-    is_inline : bool
-        Whether it becomes a part of each function that calls it.
-    """
+    """One function; an inline one becomes a part of each function that calls it."""
 
     def __init__(self, function: Callable[..., Any], *, is_inline: bool = False) -> None:
         super().__init__(function)

@@ -44,16 +44,9 @@ def activate(pre: Array, below: float, above: float, level: Array) -> None:
 
 @jit
 def squares_on_lattice(
-    mean: Array,
-    noise: Array,
-    target: Array,
-    outgoing: float,
-    below: float,
-    above: float,
-    points: Array,
-    spacing: float,
-    squares: Array,
-) -> None:
+    mean: Array, noise: Array, target: Array, outgoing: float, below: float, above: float,
+    points: Array, spacing: float, squares: Array,
+) -> None:  # fmt: skip
     r"""Fill :math:`\sum_n [t_n - v \sigma(m_n + e_n \kappa)]^2`, :math:`\kappa = e^{-u}`.
 
     On a piece it is a quadratic in :math:`\kappa`, whose three sums a sample changes at the point
@@ -105,24 +98,12 @@ def sums_of(weights: Array, prior: Array, prior_linear: Array) -> Array:
 
 @jit
 def log_densities_at_points(
-    points: Array,
-    squares: Array,
-    n_obs: int,
-    n_weights: int,
-    of_response: float,
-    others: float,
-    spread: float,
-    keeps: float,
-    sums: Array,
-    sums_above: Array,
-    log_density: Array,
-) -> None:
+    points: Array, squares: Array, n_obs: int, n_weights: int, of_response: float, others: float,
+    spread: float, keeps: float, sums: Array, sums_above: Array, log_density: Array,
+) -> None:  # fmt: skip
     """Fill ``log q`` under the flat density of the response's scale.
 
-    Parameters
-    ----------
-    others, spread : float
-        ``v^2 tau``, summed over the other units, and of the unit.
+    ``spread`` is ``v^2 tau`` of the unit, ``others`` that summed over the other units.
     """
     for j in range(len(points)):
         factor = math.exp(points[j])
@@ -172,28 +153,15 @@ class MovedUnits(NamedTuple):
 
 @jit
 def move_units(
-    weights: LayerWeights,
-    pre: Array,
-    slopes: Array,
-    seen: Outgoing,
-    above: AboveOne,
-    keeps: Array,
+    weights: LayerWeights, pre: Array, slopes: Array, seen: Outgoing, above: AboveOne, keeps: Array,
     level: Array,
-) -> MovedUnits:
-    r"""Move all units in turn, from the first or from the last.
+) -> MovedUnits:  # fmt: skip
+    """Move all units in turn, from the first or from the last.
 
-    Parameters
-    ----------
-    pre : array, shape (units, n_obs)
-    slopes : array, shape (2,)
-        Of the activation below and above zero.
-    above : AboveOne
-        Its weight is ``1 / D``.
-    keeps : array, shape (1,)
-        1 if ``D`` makes up for what a unit's noise adds to the response, 0 if it stays.
-    level : array, shape (units + 1, 3)
-        Uniform numbers: for each unit the spacing of its lattice, its place, and the choice of a
-        point; and the order.
+    ``pre`` is (units, n_obs); slopes are those of the activation below and above zero. The weight
+    of ``above`` is ``1 / D``; ``keeps`` is 1 if ``D`` makes up for what a unit's noise adds to the
+    response, 0 if it stays. Uniform numbers, (units + 1, 3), are for each unit the spacing of its
+    lattice, its place, and the choice of a point; and the order.
     """
     units, n_obs = pre.shape
     rows, moved, outgoing = weights.rows.copy(), pre.copy(), seen.outgoing.copy()
@@ -222,19 +190,11 @@ def move_units(
         own_above = sums_of(
             outgoing[a : a + 1], seen.prior[a : a + 1], seen.prior_linear[a : a + 1]
         )
+        others = noise_of_others(outgoing, variance, a)
         log_densities_at_points(
-            points,
-            squares,
-            n_obs,
-            rows.shape[1],
-            of_response[0],
-            noise_of_others(outgoing, variance, a),
-            spread,
-            keeps[0],
-            own,
-            own_above,
-            log_density,
-        )
+            points, squares, n_obs, rows.shape[1], of_response[0], others, spread, keeps[0], own,
+            own_above, log_density,
+        )  # fmt: skip
         # One of them, unless weights are still at zero: there the density has no integral.
         factor = math.exp(choose_point(points, log_density, level[a, 2:])[0])
         if own[1] > 0.0 and own_above[1] > 0.0:

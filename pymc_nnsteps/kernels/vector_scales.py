@@ -10,7 +10,7 @@ import numpy as np
 
 from pymc_nnsteps.kernels.jit import inline, jit
 from pymc_nnsteps.kernels.lattice import choose_point
-from pymc_nnsteps.kernels.linear_algebra import Array, factorise, solve_rows_transposed
+from pymc_nnsteps.kernels.linear_algebra import Array, invert_by_factor
 
 
 class Lattices[Of](NamedTuple):
@@ -45,45 +45,15 @@ def step_of_one(
 def move_scales_of_groups(
     lattices: Lattices, count: Array, squares: Array, own: Array, spread: Array
 ) -> Array:
-    """Step in the scale of each group of rows.
+    """Step in the scale of each of q groups of rows; shifts of the logarithms are returned.
 
-    Parameters
-    ----------
-    count, squares, own : array, shape (q,)
-        Number of rows, sum of squares of their residuals, and their variance as far as it is a
-        matter of the scale.
-    spread : array, shape (1,)
-        The rest of the variance.
-
-    Returns
-    -------
-    array, shape (q,)
-        Shifts of the logarithms.
+    A group has a number of rows, the sum of squares of their residuals, and their variance ``own``
+    as far as it is a matter of the scale; ``spread``, (1,), is the rest of the variance.
     """
     shift = np.empty(len(own))
     for g in range(len(own)):
         shift[g] = step_of_one(lattices, g, count[g], squares[g], own[g], spread[0])
     return shift
-
-
-@inline
-def invert(matrix: Array, inverse: Array) -> bool:
-    """Fill the inverse of a positive definite matrix, which is overwritten; False if it is NaN."""
-    inverse[:] = 0.0
-    for i in range(len(matrix)):
-        inverse[i, i] = 1.0
-    if not factorise(matrix):
-        return False
-    solve_rows_transposed(matrix, inverse)
-    # The product of a lower triangle's transpose and itself, from its first rows on.
-    for i in range(len(matrix)):
-        for j in range(i, len(matrix)):
-            total = 0.0
-            for k in range(j, len(matrix)):
-                total += inverse[k, i] * inverse[k, j]
-            inverse[i, j] = total
-            inverse[j, i] = total
-    return True
 
 
 @inline
@@ -101,27 +71,15 @@ def move_scales_of_outputs(
 ) -> Array:
     """Step in the scale of each output, given the new scales of those before it.
 
-    Parameters
-    ----------
-    count : array, shape (1,)
-        Number of rows.
-    squares : array, shape (q, q)
-        Products of the outputs' residuals, summed over rows.
-    own : array, shape (q,)
-        Variances that are a matter of the scales.
-    spread : array, shape (q, q)
-        Covariance of the noise that outputs have in common.
-
-    Returns
-    -------
-    array, shape (q,)
-        Shifts of the logarithms.
+    ``squares``, (q, q), are products of the outputs' residuals, summed over rows, whose number is
+    ``count``. The variances ``own`` are a matter of the scales; ``spread``, (q, q), is the
+    covariance of noise that outputs have in common. Shifts of the logarithms are returned.
     """
     q = len(own)
     shift, known, covariance, row = np.empty(q), np.empty((q, q)), spread.copy(), np.empty(q)
     for i in range(q):
         covariance[i, i] += own[i]
-    if not invert(covariance, known):
+    if not invert_by_factor(covariance, known):
         shift[:] = np.nan
         return shift
     for i in range(q):

@@ -16,11 +16,6 @@ from pymc_nnsteps.laws.table import laws_of
 def match(model: pm.Model, rv: TensorVariable) -> Conditional:
     """Find the full conditional of a free random variable.
 
-    Parameters
-    ----------
-    rv : TensorVariable
-        A free random variable of ``model``.
-
     Examples
     --------
     >>> import pymc as pm

@@ -172,15 +172,8 @@ class Prior:
     def mean_precision(self, n_sources: int) -> float:
         """Mean ``omega`` of the common precision of weights that come from ``n_sources`` units.
 
-        Parameters
-        ----------
-        n_sources : int
-
-        Returns
-        -------
-        float
-            ``width**-2``, times a factor with ``scale`` (Neal, eq. 26): the number of units if
-            their effects are normal, and what heavy tails ask for if they are not.
+        It is ``width**-2``, times a factor with ``scale`` (Neal, eq. 26): the number of units if
+        their effects are normal, and what heavy tails ask for if they are not.
         """
         omega = self.width**-2
         if not self.scale:

@@ -122,13 +122,7 @@ _TABLE: list[Move] = []
 
 
 def proposes[P: Propose](priority: int) -> Callable[[P], P]:
-    """Enter the decorated function in the table of moves.
-
-    Parameters
-    ----------
-    priority : int
-        See :class:`Move`. Those of the package are multiples of 100.
-    """
+    """Enter the decorated function in the table of moves."""
     if any(move.priority == priority for move in _TABLE):
         raise ValueError(f"priority {priority} is that of another move; choose one beside it.")
 

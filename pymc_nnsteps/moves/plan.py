@@ -22,24 +22,14 @@ from pymc_nnsteps.tables import as_text
 
 @dataclass(frozen=True)
 class Explanation:
-    """What is drawn and how: one row per free variable, printed as a table.
+    """What is drawn and how: one row per free variable, printed as a table."""
 
-    Attributes
-    ----------
-    rows : tuple of (str, str or None, str)
-        Variable, conditional (None if there is none), and how or why not.
-    beside : tuple of (str, str, str)
-        Variable, another step that ``pm.sample`` gives it to by itself, and why.
-    notes : tuple of str
-        What these steps do besides.
-    details : bool
-        Whether it prints all of this, or what fits the width of the terminal.
-    """
-
+    # Variable, conditional (None if there is none), and how or why not.
     rows: tuple[tuple[str, str | None, str], ...]
+    # Variable, another step that ``pm.sample`` gives it to by itself, and why.
     beside: tuple[tuple[str, str, str], ...] = ()
-    notes: tuple[str, ...] = ()
-    details: bool = False
+    notes: tuple[str, ...] = ()  # what these steps do besides
+    details: bool = False  # whether it prints all of this, or what fits the terminal's width
 
     @override
     def __str__(self) -> str:

@@ -276,11 +276,6 @@ def residual_scale(
     """A scale of activations or of their response, drawn without them; None if it is neither.
 
     With an ``entry`` it is that entry of a scale of several, which the children ``seen_by`` have.
-
-    Raises
-    ------
-    NotConjugate
-        With the reason why it cannot be drawn without them.
     """
     [rv], a = scale.draws, likelihood.activations
     if not entry and not all(rv.type.broadcastable):

@@ -110,10 +110,7 @@ class Imputation:
 def imputation_of(model: pm.Model, container: TensorSharedVariable) -> Imputation | None:
     """Read the laws of missing inputs off a model; None if it has none.
 
-    Raises
-    ------
-    NotConjugate
-        If these are not known to be Gaussian, row by row.
+    It raises :class:`.NotConjugate` if these are not known to be Gaussian, row by row.
     """
     columns = tuple(_columns(model, container))
     if not columns:

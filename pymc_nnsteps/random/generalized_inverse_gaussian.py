@@ -274,29 +274,11 @@ def _register() -> None:
 def generalized_inverse_gaussian(
     rng: Variable, nu: TensorLike, delta2: TensorLike, lambda2: TensorLike
 ) -> tuple[Variable, TensorVariable]:
-    """Draw generalised inverse Gaussians, elementwise.
+    """Draw generalised inverse Gaussians of order ``nu``, elementwise.
 
-    Parameters
-    ----------
-    nu : tensor_like
-        The order.
-    delta2, lambda2 : tensor_like
-        The coefficients of -1/(2 x) and of -x/2 in the log density, not negative. ``delta2``
-        may be 0 where ``nu > 0``, ``lambda2`` where ``nu < 0``.
-
-    Returns
-    -------
-    next_rng, draw
-        Draws of the broadcast shape and common dtype of the parameters; NaN where a parameter
-        is not finite or the density has no finite integral.
-
-    Examples
-    --------
-    >>> import numpy as np, pytensor, pytensor.tensor as pt
-    >>> rng = pt.random.rng()
-    >>> next_rng, draw = generalized_inverse_gaussian(rng, [-2.0, 0.0, 3.0], 1.0, [[0.5], [2.0]])
-    >>> pytensor.function([rng], draw)(np.random.default_rng(0)).shape
-    (2, 3)
+    The coefficients of -1/(2 x) and of -x/2 in the log density, ``delta2`` and ``lambda2``, are not
+    negative; ``delta2`` may be 0 where ``nu > 0``, ``lambda2`` where ``nu < 0``. A draw is NaN
+    where a parameter is not finite or the density has no finite integral.
     """
     nu, delta2, lambda2 = map(pt.as_tensor, (nu, delta2, lambda2))
     dtype = float_dtype(nu, delta2, lambda2)

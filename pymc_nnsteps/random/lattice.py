@@ -34,16 +34,10 @@ def lattice_step(
 ) -> tuple[Variable, TensorVariable]:
     """Move along a line that begins at zero, or along several, and say where to.
 
-    Parameters
-    ----------
-    log_density : callable
-        Log density at each entry of a vector of shifts, up to a constant; finite at zero. Of
-        several lines: at each of an array of shape (n_points, size).
-    widest : float or scalar variable
-        The largest spacing, about the least standard deviation that the density is expected to
-        have.
-    size : scalar variable, optional
-        Number of lines; None: there is one, and the shift is a number.
+    ``log_density`` gives the log density, up to a constant, at each entry of a vector of shifts;
+    finite at zero. Of several lines, as many as ``size``, it is given an array (n_points, size).
+    The largest spacing, ``widest``, is about the least standard deviation that the density is
+    expected to have. Without a size the shift is a number.
     """
     rng, levels = uniform(rng, (3,) if size is None else (3, size))
     levels = levels.astype("float64")

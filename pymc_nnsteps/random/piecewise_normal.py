@@ -207,26 +207,10 @@ def piecewise_normal(
 ) -> tuple[Variable, TensorVariable]:
     """Draw z given ``z ~ N(mu, sigma^2)`` and ``x ~ N(a(z), tau^2)``, elementwise.
 
-    Parameters
-    ----------
-    mu, sigma : tensor_like
-        Mean and standard deviation of z before x is seen.
-    x, tau : tensor_like
-        What is seen of ``a(z)``, and the standard deviation of its noise: infinite where nothing
-        is seen.
-    knots : tensor_like, shape (K,)
-        Where the pieces of the activation meet, increasing; K may be zero.
-    slopes, intercepts : tensor_like, shape (K + 1,)
-        The activation is ``slopes[k] * z + intercepts[k]`` between ``knots[k - 1]`` and
-        ``knots[k]``. The same activation serves all elements.
-    size : sequence of int or scalar variables, optional
-        The broadcast shape of mu, sigma, x and tau, where the caller knows it.
-
-    Returns
-    -------
-    next_rng, draw
-        Draws of the broadcast shape and common dtype of mu, sigma, x and tau; NaN where one
-        of these is NaN.
+    ``tau`` is infinite where nothing is seen. The activation is ``slopes[k] * z + intercepts[k]``
+    between ``knots[k - 1]`` and ``knots[k]``, (K,), increasing, and the same for all elements; K
+    may be zero. ``size`` is the broadcast shape of mu, sigma, x and tau, where the caller knows it.
+    A draw is NaN where one of these is NaN.
     """
     shared = (pt.cast(pt.as_tensor(vector), "float64") for vector in (knots, slopes, intercepts))
     return draw_elementwise(_piecewise_normal, rng, (mu, sigma, x, tau), *shared, size=size)

@@ -190,25 +190,7 @@ def _register() -> None:
 def standard_normal(
     rng: Variable, size: Sequence[Any] | TensorVariable, dtype: str
 ) -> tuple[Variable, TensorVariable]:
-    """Draw standard normals.
-
-    Parameters
-    ----------
-    size : sequence of int or scalar variables
-        Shape of the draw.
-
-    Returns
-    -------
-    next_rng, draw
-
-    Examples
-    --------
-    >>> import numpy as np, pytensor, pytensor.tensor as pt
-    >>> rng = pt.random.rng()
-    >>> next_rng, draw = standard_normal(rng, (2, 3), "float64")
-    >>> pytensor.function([rng], draw)(np.random.default_rng(0)).shape
-    (2, 3)
-    """
+    """Draw standard normals."""
     shape = pt.as_tensor(size, dtype="int64", ndim=1)
     axes = ",".join(f"n{axis}" for axis in range(get_vector_length(shape)))
     op = StandardNormalRV(signature=f"(s)->({axes})")

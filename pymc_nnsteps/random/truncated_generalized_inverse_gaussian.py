@@ -145,20 +145,9 @@ def truncated_generalized_inverse_gaussian(
 ) -> tuple[Variable, TensorVariable]:
     """Draw generalised inverse Gaussians between bounds, elementwise.
 
-    Parameters
-    ----------
-    nu : tensor_like
-        The order.
-    delta2, lambda2 : tensor_like
-        The coefficients of -1/(2 x) and of -x/2 in the log density, not negative.
-    lower, upper : tensor_like
-        Bounds, ``0 <= lower < upper``; ``upper`` may be infinite.
-
-    Returns
-    -------
-    next_rng, draw
-        Draws of the broadcast shape and common dtype of the parameters, within the bounds; NaN
-        where the density has no finite integral.
+    The parameters are those of :func:`~pymc_nnsteps.random.generalized_inverse_gaussian`; bounds
+    are ``0 <= lower < upper``, and ``upper`` may be infinite. A draw is NaN where the density has
+    no finite integral.
 
     Examples
     --------

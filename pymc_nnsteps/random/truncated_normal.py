@@ -144,17 +144,8 @@ def truncated_normal(
 ) -> tuple[Variable, TensorVariable]:
     """Draw normals restricted to intervals, elementwise.
 
-    Parameters
-    ----------
-    mu, sigma : tensor_like
-        Mean and standard deviation of the normal before truncation.
-    lower, upper : tensor_like
-        Bounds; either may be infinite. Where they are equal the draw is the bound.
-
-    Returns
-    -------
-    next_rng, draw
-        Draws of the broadcast shape and common dtype of the parameters, never outside
-        ``[lower, upper]``; NaN where ``lower > upper``, ``sigma <= 0`` or a parameter is NaN.
+    ``mu`` and ``sigma`` are those before the truncation. Either bound may be infinite; where they
+    are equal the draw is the bound. It is NaN where ``lower > upper``, ``sigma <= 0`` or a
+    parameter is NaN.
     """
     return draw_elementwise(_truncated_normal, rng, (mu, sigma, lower, upper))

@@ -79,22 +79,9 @@ def argmax_utilities(
 ) -> tuple[Variable, TensorVariable]:
     """Draw utilities whose argmax is the label: one Gibbs scan of each row.
 
-    Parameters
-    ----------
-    mu : tensor_like, shape (n, K)
-        Means of the utilities.
-    sigma : tensor_like, shape (), (K,) or (n, K)
-        Standard deviations of the utilities.
-    labels : tensor_like of integers, shape (n,)
-        The class of each row, in ``0 .. K - 1``.
-    current : tensor_like, shape (n, K)
-        The utilities before the scan. Those of the labels are not read.
-
-    Returns
-    -------
-    next_rng, draw
-        The utilities after the scan, of the common dtype of mu, sigma and current. The one
-        of the label is greater than all others of its row, without ties.
+    Means and utilities before the scan (those of the labels are not read) are (n, K), standard
+    deviations (), (K,) or (n, K), labels (n,) in ``0 .. K - 1``. Afterwards the utility of the
+    label is greater than all others of its row, without ties.
     """
     mu, sigma, current = map(as_float, (mu, sigma, current))
     labels = pt.as_tensor(labels)

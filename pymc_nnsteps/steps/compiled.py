@@ -5,8 +5,8 @@ taken out of the function and kept in shared variables. They are computed once, 
 have been exchanged.
 """
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, override
 
 import numpy as np
 import pytensor
@@ -26,21 +26,9 @@ from pymc_nnsteps.kernels.compiling import without_blas_notice, without_bookkeep
 
 
 class OfData:
-    """Quantities that depend on a model's data only, recomputed when data have been exchanged.
+    """Graphs of a model's data alone: their values, recomputed when data have been exchanged."""
 
-    Parameters
-    ----------
-    data : sequence of SharedVariable
-        Data whose exchange is detected.
-    parts : sequence of Variable
-        Graphs of shared variables.
-
-    Attributes
-    ----------
-    values : list of ndarray
-    """
-
-    def __init__(self, data: Sequence[SharedVariable], parts: Sequence[Variable]) -> None:
+    def __init__(self, data: Iterable[SharedVariable], parts: Iterable[Variable]) -> None:
         self._data = list(data)
         self._compute = pytensor.function(
             [], list(parts), mode=Mode(linker="py", optimizer="fast_compile")
@@ -69,17 +57,8 @@ class OfData:
         return [data.get_value(borrow=True) for data in self._data]
 
 
-class Compiled:
-    """Compiled function of the values that change in a chain.
-
-    Parameters
-    ----------
-    inputs : sequence of Variable or pytensor.In
-        Arguments of exactly these types: nothing is converted.
-    outputs : sequence of Variable
-    compile_kwargs : mapping
-        Options of :func:`pymc.pytensorf.compile`.
-    """
+class Compiled(OfData):
+    """Compiled function of the values that change in a chain, which have the types of inputs."""
 
     @without_bookkeeping()
     def __init__(
@@ -92,8 +71,7 @@ class Compiled:
         roots = [i.variable if isinstance(i, pytensor.In) else i for i in inputs]
         outputs, invariants = take_out_invariants(outputs, roots)
         self._constants = list(invariants.values())
-        self._of_data = OfData(data, list(invariants))
-        self._set_constants()
+        super().__init__(data, invariants)
         options = {"on_unused_input": "ignore"} | dict(compile_kwargs)
         with without_blas_notice():
             try:
@@ -105,24 +83,11 @@ class Compiled:
                 ) from error
         self.function.trust_input = True
 
+    @override
     def refresh(self) -> None:
-        """Compute again what depends on the model's data only, in an order that needs no copies."""
-        self._of_data.refresh()
-        self._set_constants()
-
-    def distrust(self) -> None:
-        """Take the data for exchanged, also where they may have been edited in place."""
-        self._of_data.distrust()
-
-    def refresh_if_data_changed(self) -> bool:
-        """Whether data have been exchanged since the last refresh, which is then repeated."""
-        changed = self._of_data.refresh_if_data_changed()
-        if changed:
-            self._set_constants()
-        return changed
-
-    def _set_constants(self) -> None:
-        for constant, value in zip(self._constants, self._of_data.values, strict=True):
+        """Compute again, in an order that needs no copies."""
+        super().refresh()
+        for constant, value in zip(self._constants, self.values, strict=True):
             constant.set_value(np.require(value, requirements="C"), borrow=True)
 
     def __call__(self, *values: Any) -> list[Any]:

@@ -82,11 +82,6 @@ def _beta_at(coordinate: float, /) -> float:
     return 1 / (1 + math.exp(-coordinate))
 
 
-def _beta(delta: float) -> float:
-    """``beta^2 = 8 delta / (2 + delta)^2``."""
-    return math.sqrt(8 * delta) / (2 + delta)
-
-
 class PCN(MetropolisHastings):
     """Preconditioned Crank-Nicolson: a random walk that leaves the Gaussian prior invariant.
 
@@ -250,7 +245,8 @@ class PCNL(PCN):
                 raise ValueError(
                     "delta and beta are two names for one step size; give one of them, not both."
                 )
-            beta = _beta(positive_number("delta", delta, at_most=2))
+            delta = positive_number("delta", delta, at_most=2)
+            beta = math.sqrt(8 * delta) / (2 + delta)
         super().__init__(vars, beta=beta, **options)
 
     @staticmethod
@@ -262,17 +258,10 @@ class PCNL(PCN):
 def gaussian_block(
     model: pm.Model, vars: Vars
 ) -> tuple[pm.Model, list[TensorVariable], list[Coordinates], list[TensorVariable]]:
-    """Variables, coordinates and likelihood factors of a step over Gaussian priors."""
-    rvs = gaussian_variables(model, vars)
+    """Variables, coordinates and likelihood factors of a step; None: all with Gaussian priors."""
+    given = [rv for rv in model.free_RVs if has_prior(model, rv, NormalRV, MvNormalRV)]
+    rvs = given if vars is None else chosen(model, vars)
+    if not rvs:
+        raise ValueError("No free variable of the model has a Normal or MvNormal prior.")
     coordinates = [whitened(model, rv, rvs) for rv in rvs]
     return model, rvs, coordinates, dependent_factors(model, rvs)
-
-
-def gaussian_variables(model: pm.Model, vars: Vars) -> list[TensorVariable]:
-    """Variables that the user chose; None: all with Gaussian priors."""
-    if vars is not None:
-        return chosen(model, vars)
-    found = [rv for rv in model.free_RVs if has_prior(model, rv, NormalRV, MvNormalRV)]
-    if not found:
-        raise ValueError("No free variable of the model has a Normal or MvNormal prior.")
-    return found

@@ -56,29 +56,12 @@ class Located(NamedTuple):
 class FlatDensity:
     """Log density of some variables given the others, and its gradient.
 
-    Parameters
-    ----------
-    rvs : sequence of TensorVariable
-        The free variables that are moved.
-    compile_kwargs : mapping
-        Options of :func:`pymc.pytensorf.compile`.
-        Without a mode it is C++, or Numba's where that is not possible.
-    block : Gaussian, optional
-        Block of variables that is integrated out.
-    called_by : sequence of (Kernel, str)
-        Kernels that will call the function, and the types of their arguments: they are built
-        together.
-
-    Attributes
-    ----------
-    values : list of str
-        Names of the value variables that are moved.
-
-    Notes
-    -----
-    The log density is of everything that depends on the variables, their priors and Jacobians
-    included. What rows of data add is a function of its own where the density is no sum over them
-    (:mod:`.terms`); otherwise one function gives all, with the first rows what belongs to no row.
+    The density is that of everything that depends on the variables, their priors and Jacobians
+    included; a block may be integrated out. What rows of data add is a function of its own where
+    the density is no sum over them (:mod:`.terms`); otherwise one function gives all, with the
+    first rows what belongs to no row. Without a mode in ``compile_kwargs`` it is C++, or Numba's
+    where that is not possible, built together with the kernels that it is called by, given with the
+    types of their arguments.
     """
 
     def __init__(
@@ -112,7 +95,7 @@ class FlatDensity:
         kept = [leaf for leaf in used if isinstance(leaf, SharedVariable)]
         computed = {shared: part for part, shared in invariants.items()}
         of_data: list[Variable] = [computed.get(shared, shared) for shared in kept]
-        self._of_data = OfData(data, of_data)
+        self.of_data = OfData(data, of_data)
         self._has_rows = [density.by_row.has_rows(part) for part in of_data]
         known = {v: as_value(v, reader.take(numbers, as_tensor(v))) for v in (*others, *kept)}
         self.values = [value.name for value in values]
@@ -123,21 +106,13 @@ class FlatDensity:
         self.functions = _compiled(inputs, substitute(outputs, known), options, called_by)
         self._in_numba: Any = None
 
-    def refresh(self) -> None:
-        """Compute again what depends on the model's data only."""
-        self._of_data.refresh()
-
-    def distrust(self) -> None:
-        """Take the model's data for exchanged."""
-        self._of_data.distrust()
-
     def read(self, point: Point) -> Located:
         """Arguments of the function at a point."""
-        self._of_data.refresh_if_data_changed()
+        self.of_data.refresh_if_data_changed()
         moved = [np.asarray(point[name]) for name in self.values]
         given = [np.asarray(point[name]) for name in self._others]
         uncut: list[slice | None] = [None] * len(given)
-        layout, given = _layout(moved), [*given, *self._of_data.values]
+        layout, given = _layout(moved), [*given, *self.of_data.values]
         layouts = [
             [*layout, k > 0, (k > 0) + 1, *_layout(given, len(IS_FIRST), [*uncut, *cuts])]
             for k, cuts in enumerate(self._blocks())
@@ -148,7 +123,7 @@ class FlatDensity:
     def _blocks(self) -> list[list[slice | None]]:
         """Rows of each array of data, block by block; None for an array that is not cut."""
         lengths = [
-            len(x) for x, cut in zip(self._of_data.values, self._has_rows, strict=True) if cut
+            len(x) for x, cut in zip(self.of_data.values, self._has_rows, strict=True) if cut
         ]
         n_rows = max(lengths, default=0)
         count = max(1, math.ceil(n_rows / ROWS))

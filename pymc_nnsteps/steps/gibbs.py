@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Collection, Sequence
 from itertools import compress
-from typing import Any
+from typing import Any, override
 
 import numpy as np
 import pymc as pm
@@ -17,7 +17,6 @@ from pymc.step_methods.compound import (
 from pymc.step_methods.state import dataclass_state
 from pymc.util import RandomGenerator, get_random_generator
 from pytensor.tensor.variable import TensorVariable
-from rich.progress import TextColumn
 
 from pymc_nnsteps.arguments import positive_integer, require_bool
 from pymc_nnsteps.graphs.errors import NotConjugate
@@ -30,11 +29,12 @@ from pymc_nnsteps.moves.contract import Choice, Options
 from pymc_nnsteps.moves.plan import plan
 from pymc_nnsteps.moves.scan import Scan, refreshed_after
 from pymc_nnsteps.steps.assignment import announce, gibbs_is_competent
+from pymc_nnsteps.steps.compiled import OfData
 from pymc_nnsteps.steps.explanation import explain
 from pymc_nnsteps.steps.imputed_rows import ImputedRows
 from pymc_nnsteps.steps.networks import first_held, held_scales
 from pymc_nnsteps.steps.relabelling import Relabelling
-from pymc_nnsteps.steps.step import Step, columns_that_fit
+from pymc_nnsteps.steps.step import Step
 from pymc_nnsteps.steps.step_size import DualAveraging
 from pymc_nnsteps.steps.sweep import Sweep
 from pymc_nnsteps.steps.variables import chosen
@@ -117,16 +117,8 @@ class Gibbs(Step):
         Whether the units of each hidden layer change places at random at the end of a sweep, and
         signs where the density does not change, so that all have the same law. False for traces of
         single units, and for overlaps with a teacher. It leaves the posterior invariant.
-    model : pm.Model, optional
-        Taken from the context if not given.
-    rng : RandomGenerator, optional
-    blocked : bool
-        An argument of PyMC's steps; a Gibbs step takes all its variables as one block.
-    initial_point : dict, optional
-        A point with the shapes of the variables. PyMC passes it.
-    compile_kwargs : dict, optional
-        Options of :func:`pymc.pytensorf.compile`, such as ``{"mode": "NUMBA"}``. By default the
-        sweep is compiled to C, and with numba where PyTensor finds no C++ compiler.
+    model, rng, blocked, initial_point, compile_kwargs
+        As for :class:`~pymc_nnsteps.PCN`; all variables are one block.
 
     Attributes
     ----------
@@ -175,6 +167,7 @@ class Gibbs(Step):
 
     name = "gibbs"
     _state_class = GibbsState
+    _tuned = ("adaptations", "averages")
     adaptations: tuple[DualAveraging, ...]
     averages: np.ndarray
 
@@ -220,8 +213,10 @@ class Gibbs(Step):
         self._imputed = ImputedRows(model, drawn, in_c)
         self._of_units = [not move.supplements for move in self._sweep.moves]
         stats: dict[str, Any] = {SWEEPS: (np.int64, [])}
+        self._shown = {SWEEPS: ("Sweeps", "")}
         if self._sweep.n_tuned:
             stats |= {name: (np.float64, []) for name in MOVES}
+            self._shown = {MOVES[0]: ("Accept", ":0.2f"), **self._shown}
         self.stats_dtypes, self.stats_dtypes_shapes = infer_warn_stats_info([], stats, "Gibbs")
         self._start(tune=1)
         rho = self._rho(self._moves())
@@ -237,18 +232,11 @@ class Gibbs(Step):
             )
         announce()
 
-    def setup_chain(self, rng: RandomGenerator, tune: int, draws: int) -> None:
-        """Prepare a chain: set the generator and recompute quantities of the data.
+    @override
+    def _of_data(self) -> list[OfData]:
+        return [self._sweep.compiled]
 
-        A chain without tuning keeps the parameters that were tuned before.
-        """
-        super().setup_chain(rng, tune, draws)
-        tuned = self.adaptations, self.averages
-        self._start(tune=tune)
-        if not tune:
-            self.adaptations, self.averages = tuned
-        self._sweep.compiled.refresh()
-
+    @override
     def _start(self, *, tune: int) -> None:
         self.n_sweeps = 0
         self.tune = tune > 0
@@ -345,21 +333,6 @@ class Gibbs(Step):
     def competence(var: TensorVariable, has_grad: bool) -> Competence:
         """IDEAL for the variables of a network with latent layers, and for nothing else."""
         return Competence.IDEAL if gibbs_is_competent(var) else Competence.INCOMPATIBLE
-
-    def _progressbar_config(self, n_chains: int = 1) -> tuple[list[TextColumn], dict[str, Any]]:
-        shown = {SWEEPS: ("Sweeps", "")}
-        if self._sweep.n_tuned:
-            shown = {MOVES[0]: ("Accept", ":0.2f"), **shown}
-        columns = columns_that_fit(shown, None if self._sweep.n_tuned else "Accept")
-        return columns, {name: [0] * n_chains for name in shown}
-
-    def _make_progressbar_update_functions(self) -> tuple[Any, ...]:
-        shown = [SWEEPS, MOVES[0]] if self._sweep.n_tuned else [SWEEPS]
-
-        def update_stats(stats: dict[str, Any]) -> dict[str, Any]:
-            return {name: stats[name] for name in shown}
-
-        return (update_stats,)
 
 
 def _recognised(model: pm.Model) -> dict[TensorVariable, Conditional]:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any, Literal, get_args
+from typing import Any, Literal, get_args, override
 
 import numpy as np
 import pymc as pm
@@ -12,7 +12,6 @@ from pymc.step_methods.compound import Competence, StepMethodState, infer_warn_s
 from pymc.step_methods.state import DataClassState, WithSamplingState, dataclass_state
 from pymc.util import RandomGenerator, get_random_generator
 from pytensor.tensor.variable import TensorVariable
-from rich.progress import TextColumn
 
 from pymc_nnsteps.arguments import (
     positive_integer,
@@ -31,13 +30,14 @@ from pymc_nnsteps.kernels.trajectories import TYPES, no_u_turn, on_orbit, random
 from pymc_nnsteps.laws.gaussian import Gaussian
 from pymc_nnsteps.moves.contract import Choice
 from pymc_nnsteps.steps.assignment import hmc_is_competent
+from pymc_nnsteps.steps.compiled import OfData
 from pymc_nnsteps.steps.flat import FlatDensity, Located
 from pymc_nnsteps.steps.imputed_rows import ImputedRows
 from pymc_nnsteps.steps.integrated import block_to_collapse
 from pymc_nnsteps.steps.metric import Metric
 from pymc_nnsteps.steps.relabelling import Relabelling
 from pymc_nnsteps.steps.standardised_weights import TunedScales, scales_beside
-from pymc_nnsteps.steps.step import Step, columns_that_fit
+from pymc_nnsteps.steps.step import ACCEPTANCE_AND_SIZE, Step
 from pymc_nnsteps.steps.step_size import DualAveraging, Recent
 from pymc_nnsteps.steps.sweep import Sweep
 from pymc_nnsteps.steps.variables import Vars, chosen, require_continuous
@@ -57,9 +57,6 @@ LONGEST = 1_000
 
 LONGEST_WITH_SCALES = 400
 """The same after tuning, where scales are moved along."""
-
-TUNED = ("adaptation", "curvature", "references", "of_scales")
-"""What tuning leaves for the draws after it."""
 
 STATS: dict[str, Any] = {
     "acceptance_probability": (np.float64, []),
@@ -149,18 +146,11 @@ class HMC(Step):
         network, whose scales need more frequent draws than no-U-turn trajectories allow, 1000 while
         tuning, to find where the posterior is, and after that 400 if scales are moved along, or
         else 1000; None in other metrics.
-    model : pm.Model, optional
-        Taken from the context if not given.
-    rng : RandomGenerator, optional
-    blocked : bool
-        An argument of PyMC's steps; the variables are moved as one block.
-    initial_point : dict, optional
-        A point with the shapes of the variables. PyMC passes it.
+    model, rng, blocked, initial_point
+        As for :class:`~pymc_nnsteps.PCN`; all variables are one block.
     compile_kwargs : dict, optional
-        Options of :func:`pymc.pytensorf.compile`. By default the gradient is compiled by Numba,
-        the metric to C.
-        With another mode, such as ``{"mode": "CVM"}``, the same trajectories are followed by
-        Python, at several times the cost.
+        Options of :func:`pymc.pytensorf.compile`. With a mode such as ``{"mode": "CVM"}`` the same
+        trajectories are followed by Python, at several times the cost.
 
     Raises
     ------
@@ -202,6 +192,8 @@ class HMC(Step):
 
     name = "hmc"
     _state_class = HMCState
+    _shown = {**ACCEPTANCE_AND_SIZE, "n_diverging": ("Divergences", "")}  # noqa: RUF012
+    _tuned = ("adaptation", "curvature", "references", "of_scales")
 
     @without_bookkeeping()
     def __init__(
@@ -279,30 +271,21 @@ class HMC(Step):
         calls = [(kernel, TYPES[kernel]) for kernel in kernels]
         return FlatDensity(model, [*moved, *along], compile_kwargs, block, calls)
 
+    @override
     def _start(self, *, tune: int) -> None:
         self.tune = tune > 0
+        if self._scales is not None:
+            self._scales.refresh()
         self.adaptation = DualAveraging(self._target, math.log(FIRST_SIZE))
         self.curvature: Recent | None = None
         self.references: Recent | None = None
         self.of_scales = TunedScales.of(tune)
         self.n_diverging = 0
 
-    def setup_chain(self, rng: RandomGenerator, tune: int, draws: int) -> None:
-        """Prepare a chain: set the generator and the adaptation, recompute quantities of the data.
-
-        A chain without tuning keeps the parameters that were tuned before.
-        """
-        super().setup_chain(rng, tune, draws)
-        tuned = {name: getattr(self, name) for name in TUNED}
-        self._start(tune=tune)
-        if not tune:
-            self.__dict__.update(tuned)
-        if self._scales is not None:
-            self._scales.refresh()
-        self._density.refresh()
-        self._metric.refresh()
-        if self._block is not None:
-            self._block.compiled.refresh()
+    @override
+    def _of_data(self) -> list[OfData]:
+        blocks = [] if self._block is None else [self._block.compiled]
+        return [self._density.of_data, *self._metric.of_data, *blocks]
 
     @property
     def sampling_state(self) -> DataClassState:
@@ -312,10 +295,8 @@ class HMC(Step):
     @sampling_state.setter
     def sampling_state(self, state: DataClassState) -> None:
         WithSamplingState.sampling_state.__set__(self, state)
-        self._density.distrust()
-        self._metric.distrust()
-        if self._block is not None:
-            self._block.compiled.distrust()
+        for part in self._of_data():
+            part.distrust()
 
     @property
     def size(self) -> float:
@@ -433,23 +414,6 @@ class HMC(Step):
         """IDEAL for the weights of a network whose scales Gibbs draws, and for nothing else."""
         return Competence.IDEAL if has_grad and hmc_is_competent(var) else Competence.INCOMPATIBLE
 
-    @staticmethod
-    def _progressbar_config(n_chains: int = 1) -> tuple[list[TextColumn], dict[str, list[float]]]:
-        columns = columns_that_fit(
-            {
-                "acceptance_probability": ("Accept", ":0.2f"),
-                "proposal_size": ("Step size", ":0.2g"),
-                "n_diverging": ("Divergences", ""),
-            }
-        )
-        shown = ("acceptance_probability", "proposal_size", "n_diverging")
-        return columns, {name: [0] * n_chains for name in shown}
-
-    @staticmethod
-    def _make_progressbar_update_functions() -> tuple[Any, ...]:
-        shown = ("acceptance_probability", "proposal_size", "n_diverging")
-
-        def update_stats(stats: dict[str, Any]) -> dict[str, Any]:
-            return {name: stats[name] for name in shown} | {"failing": stats["n_diverging"] > 0}
-
-        return (update_stats,)
+    @override
+    def _progress(self, stats: dict[str, Any]) -> dict[str, Any]:
+        return super()._progress(stats) | {"failing": stats["n_diverging"] > 0}

@@ -68,20 +68,7 @@ class RowMove:
 
 
 def imputed_rows(model: pm.Model, moved: Collection[TensorVariable]) -> list[RowMove]:
-    """Moves of the tables with missing entries whose variables are all among some.
-
-    Examples
-    --------
-    >>> import numpy as np, pymc_nnsteps as nns
-    >>> X = np.random.default_rng(0).normal(size=(30, 2))
-    >>> X[:5, 0] = np.nan
-    >>> model = nns.intermediate_noise_mlp(
-    ...     X, X[:, 1], hidden=(3,), noise=0.1, missing="impute"
-    ... )
-    >>> [move] = imputed_rows(model, model.free_RVs)
-    >>> move.moved, [*move.judges]
-    ([inputs::0_missing, Z2, X2], [y])
-    """
+    """Moves of the tables with missing entries whose variables are all among some."""
     return [move for move in _moves_of(model) if set(move.moved) <= set(moved)]
 
 
@@ -138,15 +125,7 @@ def _follow(model: pm.Model, imputation: Imputation, rows: Known) -> RowMove:
 
 
 class ImputedRows:
-    """New values of missing inputs, and of the layers behind them.
-
-    Parameters
-    ----------
-    moved : collection of TensorVariable
-        Variables that a step moves; only tables whose variables are all among these are moved.
-    compile_kwargs : mapping
-        Options of :func:`pymc.pytensorf.compile`.
-    """
+    """New values of missing inputs and of layers behind them, of tables that a step moves whole."""
 
     def __init__(
         self,

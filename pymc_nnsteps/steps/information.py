@@ -59,83 +59,9 @@ def _over(x: Any) -> Any:
     return 1 / pt.maximum(x, SMALLEST)
 
 
-def _normal(mu: Any, sigma: Any) -> list[Direction]:
-    return [(sigma**-2, mu), (2 * sigma**-2, sigma)]
-
-
-def _student_t(nu: Any, mu: Any, sigma: Any) -> list[Direction]:
-    """Without what it says of the degrees of freedom."""
-    return [
-        ((nu + 1) / (nu + 3) * sigma**-2, mu),
-        (2 * nu / (nu + 3) * sigma**-2, sigma),
-    ]
-
-
-def _laplace(mu: Any, b: Any) -> list[Direction]:
-    return [(b**-2, mu), (b**-2, b)]
-
-
-def _logistic(mu: Any, s: Any) -> list[Direction]:
-    return [(s**-2 / 3, mu), ((3 + np.pi**2) / 9 * s**-2, s)]
-
-
-def _cauchy(alpha: Any, beta: Any) -> list[Direction]:
-    return [(beta**-2 / 2, alpha), (beta**-2 / 2, beta)]
-
-
-def _gumbel(mu: Any, beta: Any) -> list[Direction]:
-    return [(beta**-2, mu - (1 - np.euler_gamma) * beta), (np.pi**2 / 6 * beta**-2, beta)]
-
-
-def _weibull(alpha: Any, beta: Any) -> list[Direction]:
-    """The logarithm is minus a Gumbel variable."""
-    return [
-        (alpha**2, pt.log(beta) + (1 - np.euler_gamma) / alpha),
-        (np.pi**2 / 6 * alpha**2, 1 / alpha),
-    ]
-
-
-def _exponential(scale: Any) -> list[Direction]:
-    return [(scale**-2, scale)]
-
-
 def _gamma(shape: Any, scale: Any) -> list[Direction]:
     """Mean and shape are orthogonal."""
     return [(shape, pt.log(shape * scale)), (pt.polygamma(1, shape) - 1 / shape, shape)]
-
-
-def _inverse_gamma(shape: Any, scale: Any) -> list[Direction]:
-    return _gamma(shape, 1 / scale)
-
-
-def _beta(alpha: Any, beta: Any) -> list[Direction]:
-    total = alpha + beta
-    return [
-        (pt.polygamma(1, alpha), alpha),
-        (pt.polygamma(1, beta), beta),
-        (-pt.polygamma(1, total), total),
-    ]
-
-
-def _poisson(mu: Any) -> list[Direction]:
-    return [(_over(mu), mu)]
-
-
-def _negative_binomial(n: Any, p: Any) -> list[Direction]:
-    """Without what it says of the dispersion ``n`` given the mean, which has no closed form."""
-    return [(_over((1 - p) / p * n / p), n * (1 - p) / p)]
-
-
-def _bernoulli(p: Any) -> list[Direction]:
-    return [(_over(p * (1 - p)), p)]
-
-
-def _binomial(n: Any, p: Any) -> list[Direction]:
-    return [(n * _over(p * (1 - p)), p)]
-
-
-def _geometric(p: Any) -> list[Direction]:
-    return [(_over(p**2 * (1 - p)), p)]
 
 
 def _categorical(p: Any) -> list[Direction]:
@@ -145,25 +71,45 @@ def _categorical(p: Any) -> list[Direction]:
     return [(_over(p[..., k]), p[..., k]) for k in range(n_classes)]
 
 
+def _normal(mu: Any, sigma: Any) -> list[Direction]:
+    return [(sigma**-2, mu), (2 * sigma**-2, sigma)]
+
+
 DIRECTIONS: dict[type, Callable[..., list[Direction]]] = {
-    BernoulliRV: _bernoulli,
-    BetaRV: _beta,
-    BinomialRV: _binomial,
+    BernoulliRV: lambda p: [(_over(p * (1 - p)), p)],
+    BetaRV: lambda alpha, beta: [
+        (pt.polygamma(1, alpha), alpha),
+        (pt.polygamma(1, beta), beta),
+        (-pt.polygamma(1, alpha + beta), alpha + beta),
+    ],
+    BinomialRV: lambda n, p: [(n * _over(p * (1 - p)), p)],
     CategoricalRV: _categorical,
-    CauchyRV: _cauchy,
-    ExponentialRV: _exponential,
+    CauchyRV: lambda alpha, beta: [(beta**-2 / 2, alpha), (beta**-2 / 2, beta)],
+    ExponentialRV: lambda scale: [(scale**-2, scale)],
     GammaRV: _gamma,
-    GeometricRV: _geometric,
-    GumbelRV: _gumbel,
-    InvGammaRV: _inverse_gamma,
-    LaplaceRV: _laplace,
+    GeometricRV: lambda p: [(_over(p**2 * (1 - p)), p)],
+    GumbelRV: lambda mu, beta: [
+        (beta**-2, mu - (1 - np.euler_gamma) * beta),
+        (np.pi**2 / 6 * beta**-2, beta),
+    ],
+    InvGammaRV: lambda shape, scale: _gamma(shape, 1 / scale),
+    LaplaceRV: lambda mu, b: [(b**-2, mu), (b**-2, b)],
     LogNormalRV: _normal,
-    LogisticRV: _logistic,
-    NegBinomialRV: _negative_binomial,
+    LogisticRV: lambda mu, s: [(s**-2 / 3, mu), ((3 + np.pi**2) / 9 * s**-2, s)],
+    # Without what it says of the dispersion ``n`` given the mean, which has no closed form.
+    NegBinomialRV: lambda n, p: [(_over((1 - p) / p * n / p), n * (1 - p) / p)],
     NormalRV: _normal,
-    PoissonRV: _poisson,
-    StudentTRV: _student_t,
-    WeibullBetaRV: _weibull,
+    PoissonRV: lambda mu: [(_over(mu), mu)],
+    # Without what it says of the degrees of freedom.
+    StudentTRV: lambda nu, mu, sigma: [
+        ((nu + 1) / (nu + 3) * sigma**-2, mu),
+        (2 * nu / (nu + 3) * sigma**-2, sigma),
+    ],
+    # The logarithm is minus a Gumbel variable.
+    WeibullBetaRV: lambda alpha, beta: [
+        (alpha**2, pt.log(beta) + (1 - np.euler_gamma) / alpha),
+        (np.pi**2 / 6 * alpha**2, 1 / alpha),
+    ],
 }
 
 
@@ -178,33 +124,10 @@ class Unaligned(NotConjugate):
 def information(
     response: TensorVariable, value: TensorVariable, inputs: list[TensorVariable]
 ) -> list[TensorVariable]:
-    """Information of a response in variables that its parameters are computed from.
+    """Information of a response in variables (``inputs``) that its parameters are computed from.
 
-    Where the expected information has no closed form, it is the squared slope of the observed log
-    density, averaged over rows.
-
-    Parameters
-    ----------
-    response : TensorVariable
-        A random variable.
-    value : TensorVariable
-        What is observed of it.
-    inputs : list of TensorVariable
-        Leaves of its graph: rows do not share entries of them.
-
-    Returns
-    -------
-    list of TensorVariable
-        With the shapes of ``inputs``, not negative.
-
-    Examples
-    --------
-    >>> import pytensor
-    >>> eta = pt.vector("eta", shape=(2,))
-    >>> y = pm.Poisson.dist(3 * pt.exp(eta))
-    >>> [found] = information(y, pt.zeros(2), [eta])
-    >>> found.eval({eta: [0.0, 1.0]}).round(3)
-    array([3.   , 8.155])
+    Rows do not share entries of these. Where the expected information has no closed form, it is the
+    squared slope of the log density at the observed value, averaged over rows.
     """
     if not is_expected(response):
         return _observed(response, value, inputs)

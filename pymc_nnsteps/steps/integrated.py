@@ -24,7 +24,7 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_nnsteps.gaussian.evidence import Total, total_of
 from pymc_nnsteps.gaussian.layout import BlockPrior, dense_size, prior_of
 from pymc_nnsteps.gaussian.observation import Child, Observation, evidence_of
-from pymc_nnsteps.graphs.errors import NotConjugate
+from pymc_nnsteps.graphs.errors import known_or_none
 from pymc_nnsteps.graphs.known import describe
 from pymc_nnsteps.graphs.linear_terms import expand, flatten
 from pymc_nnsteps.graphs.values import natural_values, substitute
@@ -43,24 +43,7 @@ def block_to_collapse(
 ) -> Gaussian | None:
     """Return the largest Gaussian block of some variables if it is to be integrated out.
 
-    All children of the block are Normal, without auxiliary variables.
-
-    Parameters
-    ----------
-    rvs : sequence of TensorVariable
-        Variables that the step moves; the block never contains all of them.
-    collapse : bool or "auto"
-        As for :class:`~pymc_nnsteps.HMC`.
-    shapes : mapping from random variable to tuple of int
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> with pm.Model() as model:
-    ...     w, v, b = pm.Normal("w", shape=3), pm.Normal("v", shape=3), pm.Normal("b")
-    ...     y = pm.Normal("y", pt.tanh(np.ones((4, 1)) * w) @ v + b, observed=np.ones(4))
-    >>> block_to_collapse(model, [w, v, b], "auto", {w: (3,), v: (3,), b: ()}).draws
-    (v, b)
+    It never contains all of them. All its children are Normal, without auxiliary variables.
     """
     if collapse is False or (collapse == "auto" and not _is_precise_network(model, rvs)):
         return None
@@ -84,18 +67,12 @@ def block_to_collapse(
 
 def _is_precise_network(model: pm.Model, rvs: Sequence[TensorVariable]) -> bool:
     """Whether variables are weights, in float64, of a network that can be read."""
-    try:
-        network_curvature(model, rvs)
-    except NotConjugate:
-        return False
-    return all(rv.dtype == "float64" for rv in rvs)
+    is_network = known_or_none(network_curvature, model, rvs) is not None
+    return is_network and all(rv.dtype == "float64" for rv in rvs)
 
 
 def _is_gaussian(model: pm.Model, rv: TensorVariable) -> bool:
-    try:
-        found = match(model, rv)
-    except NotConjugate:
-        return False
+    found = known_or_none(match, model, rv)
     return isinstance(found, Gaussian) and all(
         isinstance(seen, Observation) for seen in found.observations
     )

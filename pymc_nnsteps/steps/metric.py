@@ -27,16 +27,7 @@ Point = Mapping[str, np.ndarray]
 class Metric:
     """Prior precisions and curvatures at the present values of all variables.
 
-    Parameters
-    ----------
-    rvs : sequence of TensorVariable
-        The free variables that are moved.
-    metric : {"auto", "network", "learnt", "prior"}
-        As for :class:`~pymc_nnsteps.HMC`.
-    compile_kwargs : mapping
-        Options of :func:`pymc.pytensorf.compile`.
-    integrated_out : sequence of TensorVariable
-        Variables integrated out of the density; the metric must not depend on them either.
+    They depend neither on the variables that are moved nor on those that are integrated out.
     """
 
     def __init__(
@@ -67,31 +58,15 @@ class Metric:
             outputs.append(_flat(gradient_of(included, values, values), values))
             outputs.append(_flat([pt.constant(float(rv in learnt)) for rv in rvs], values))
         typical = substitute(places.values(), natural)
-        self._references = _Function(model, (), typical, compile_kwargs)
+        # What the precisions are evaluated at in the place of what is moved.
+        self.references = _Function(model, (), typical, compile_kwargs)
         self._precisions = _Function(model, list(places), outputs, compile_kwargs)
-
-    def refresh(self) -> None:
-        """Compute again what depends on the model's data only."""
-        self._references.compiled.refresh()
-        self._precisions.compiled.refresh()
-
-    def distrust(self) -> None:
-        """Treat the model's data as exchanged."""
-        self._references.compiled.distrust()
-        self._precisions.compiled.distrust()
-
-    def references(self, point: Point) -> list[np.ndarray]:
-        """What the precisions are evaluated at in the place of what is moved."""
-        return self._references(point)
+        self.of_data = self.references.compiled, self._precisions.compiled
 
     def __call__(self, point: Point, references: Sequence[np.ndarray] = ()) -> list[np.ndarray]:
-        """Precisions and, where some are learnt, what belongs to these.
+        """Precisions (n,) and, where some are learnt, the gradient of their priors and a mask.
 
-        Returns
-        -------
-        list of array, shape (n,)
-            Precisions; the gradient of the priors that are included in those to be learnt; one for
-            these, zero for others.
+        The gradient is of the priors that are included in those to be learnt, whose mask is one.
         """
         return self._precisions(point, references)
 

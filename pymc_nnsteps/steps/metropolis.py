@@ -9,7 +9,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, override
 
 import numpy as np
 import pymc as pm
@@ -22,7 +22,6 @@ from pymc.util import RandomGenerator, get_random_generator
 from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.variable import TensorVariable
-from rich.progress import TextColumn
 
 from pymc_nnsteps.arguments import positive_integer, positive_number
 from pymc_nnsteps.graphs.shapes import refuse_random_data, require_fitting_data
@@ -31,7 +30,7 @@ from pymc_nnsteps.kernels.compiling import c_by_default, without_bookkeeping
 from pymc_nnsteps.random.standard_normal import standard_normal
 from pymc_nnsteps.steps.compiled import Compiled
 from pymc_nnsteps.steps.coordinates import Coordinates
-from pymc_nnsteps.steps.step import Step, columns_that_fit
+from pymc_nnsteps.steps.step import ACCEPTANCE_AND_SIZE, Step
 from pymc_nnsteps.steps.step_size import DualAveraging
 from pymc_nnsteps.steps.target import gradient_of, log_density
 from pymc_nnsteps.steps.variables import as_tensor, as_value
@@ -72,26 +71,7 @@ def dot(left: Sequence[TensorVariable], right: Sequence[TensorVariable]) -> Tens
 
 
 class CompiledProposal:
-    """A proposal for some variables of a model, under a log density.
-
-    Parameters
-    ----------
-    rvs : sequence of TensorVariable
-        The free variables that are moved.
-    coordinates : sequence of Coordinates
-        Of the values of ``rvs``.
-    factors : sequence of TensorVariable
-        The random variables and potentials whose log densities make up the target.
-    compile_kwargs : mapping
-        Options of :func:`pymc.pytensorf.compile`.
-
-    Attributes
-    ----------
-    values : list of str
-        Names of the value variables that are moved.
-    others : list of str
-        Names of the value variables that are only read.
-    """
+    """A proposal for some variables of a model, under the product of densities of some factors."""
 
     def __init__(
         self,
@@ -148,21 +128,7 @@ class CompiledProposal:
             [pytensor.In(rng, mutable=True), size, *flat(here), *others], outputs, compile_kwargs
         )
         self._from_values = Compiled([*values, *others], whitened, compile_kwargs)
-
-    def refresh(self) -> None:
-        """Compute again what depends on the model's data only."""
-        self._propose.refresh()
-        self._from_values.refresh()
-
-    def distrust(self) -> None:
-        """Take the model's data for exchanged."""
-        self._propose.distrust()
-        self._from_values.distrust()
-
-    def refresh_if_data_changed(self) -> bool:
-        """Whether data have been exchanged since the last refresh, which is then repeated."""
-        changed = self._propose.refresh_if_data_changed()
-        return self._from_values.refresh_if_data_changed() or changed
+        self.of_data = self._propose, self._from_values
 
     def read(self, point: Point) -> dict[str, np.ndarray]:
         """Copies of what is read of a point, with the right dtypes."""
@@ -235,19 +201,12 @@ class MetropolisState(StepMethodState):
 class MetropolisHastings(Step):
     """A step that proposes, and accepts or rejects.
 
-    Parameters
-    ----------
-    rvs, coordinates, factors, proposal, compile_kwargs
-        As for :class:`CompiledProposal`.
-    size : float or None
-        Fixed step size. None: it is adapted during tuning.
-    target_accept : float or None
-        Acceptance probability that the adaptation aims at; None: the method's own.
-    steps : int
-        Proposals per draw.
+    A ``size`` of None is adapted during tuning, to the method's own target if there is none.
     """
 
     _state_class = MetropolisState
+    _shown = ACCEPTANCE_AND_SIZE
+    _tuned = ("adaptation",)
     _density: ClassVar[str]
     _default_target: ClassVar[float]
     _first_coordinate: ClassVar[float] = math.log(0.1)
@@ -277,7 +236,7 @@ class MetropolisHastings(Step):
         self._given_size = size
         self.vars = [model.rvs_to_values[rv] for rv in rvs]
         self.rng = get_random_generator(rng)
-        self._start(tune=True)
+        self._start(tune=1)
         self._proposal = CompiledProposal(
             model, rvs, coordinates, factors, proposal, c_by_default(compile_kwargs)
         )
@@ -289,18 +248,6 @@ class MetropolisHastings(Step):
     def _size_at(coordinate: float, /) -> float:
         """The step size as a function of the unconstrained coordinate that is adapted."""
 
-    def setup_chain(self, rng: RandomGenerator, tune: int, draws: int) -> None:
-        """Prepare a chain: set the generator and the step size, recompute quantities of the data.
-
-        A chain without tuning keeps the parameters that were tuned before.
-        """
-        super().setup_chain(rng, tune, draws)
-        tuned = self.adaptation
-        self._start(tune=tune > 0)
-        if not tune:
-            self.adaptation = tuned
-        self._proposal.refresh()
-
     @property
     def sampling_state(self) -> DataClassState:
         """Sampling state for PyMC; setting it discards the log density: data may have changed."""
@@ -309,10 +256,15 @@ class MetropolisHastings(Step):
     @sampling_state.setter
     def sampling_state(self, state: DataClassState) -> None:
         WithSamplingState.sampling_state.__set__(self, state)
-        self._proposal.distrust()
+        for part in self._of_data():
+            part.distrust()
 
-    def _start(self, *, tune: bool) -> None:
-        self.tune = tune
+    def _of_data(self) -> Sequence[Compiled]:
+        return self._proposal.of_data
+
+    @override
+    def _start(self, *, tune: int) -> None:
+        self.tune = tune > 0
         self.adaptation = DualAveraging(self._target, self._first_coordinate)
         self.current: Current | None = None
 
@@ -351,7 +303,7 @@ class MetropolisHastings(Step):
 
     def _locate(self, point: PointType) -> Current:
         """Current position, reevaluated if another variable has changed."""
-        data_changed = self._proposal.refresh_if_data_changed()
+        data_changed = True in {part.refresh_if_data_changed() for part in self._of_data()}
         known = self.current
         if known is not None and not _agree(known.point, point):
             known = None
@@ -360,24 +312,6 @@ class MetropolisHastings(Step):
             place = None if known is None else known.place
             known = Current(copies, self._proposal.locate(copies, place))
         return known
-
-    @staticmethod
-    def _progressbar_config(n_chains: int = 1) -> tuple[list[TextColumn], dict[str, list[float]]]:
-        columns = columns_that_fit(
-            {
-                "acceptance_probability": ("Accept", ":0.2f"),
-                "proposal_size": ("Step size", ":0.2g"),
-            }
-        )
-        zeros = [0.0] * n_chains
-        return columns, {"acceptance_probability": zeros, "proposal_size": list(zeros)}
-
-    @staticmethod
-    def _make_progressbar_update_functions() -> tuple[Any, ...]:
-        def update_stats(stats: dict[str, Any]) -> dict[str, Any]:
-            return {name: stats[name] for name in ("acceptance_probability", "proposal_size")}
-
-        return (update_stats,)
 
 
 def statistics(density: str) -> dict[str, Any]:

@@ -60,23 +60,10 @@ from pymc_nnsteps.steps.information import Unaligned, information
 from pymc_nnsteps.steps.outputs import network_outputs
 from pymc_nnsteps.steps.target import dependent_factors, moved_with
 
-
-def _normal(mu: TensorVariable, sigma: TensorVariable) -> TensorVariable:
-    return pt.sqr(1 / sigma)
-
-
-def _student_t(nu: TensorVariable, mu: TensorVariable, sigma: TensorVariable) -> TensorVariable:
-    return (1 + 1 / nu) * pt.sqr(1 / sigma)
-
-
-def _laplace(mu: TensorVariable, b: TensorVariable) -> TensorVariable:
-    return pt.sqr(1 / b)
-
-
 PRECISIONS: dict[type, Callable[..., TensorVariable]] = {
-    NormalRV: _normal,
-    StudentTRV: _student_t,
-    LaplaceRV: _laplace,
+    NormalRV: lambda mu, sigma: pt.sqr(1 / sigma),
+    StudentTRV: lambda nu, mu, sigma: (1 + 1 / nu) * pt.sqr(1 / sigma),
+    LaplaceRV: lambda mu, b: pt.sqr(1 / b),
 }
 
 
@@ -85,24 +72,7 @@ def prior_precision(
 ) -> TensorVariable | None:
     """Precisions of the entries of a free variable, in terms of its parents; broadcasts to it.
 
-    Parameters
-    ----------
-    moved : collection of TensorVariable
-        Variables that the precision must not depend on.
-
-    Returns
-    -------
-    TensorVariable or None
-        None if the variable is constrained, its prior is another, or has a parent that is moved.
-
-    Examples
-    --------
-    >>> with pm.Model() as model:
-    ...     tau = pm.Gamma("tau", 2, 1)
-    ...     w = pm.Normal("w", 0, tau=tau, shape=3)
-    >>> prior_precision(model, w, [w]).eval({tau: 4.0})
-    array([4.])
-    >>> prior_precision(model, w, [w, tau])
+    None if the variable is constrained, its prior is another, or has a parent that is moved.
     """
     rule = PRECISIONS.get(prior_kind(model, rv))
     if rule is None:
@@ -132,21 +102,8 @@ class NetworkCurvature:
 def network_curvature(model: pm.Model, rvs: Sequence[TensorVariable]) -> NetworkCurvature:
     """Curvature of minus the log density that weights and other variables are moved in.
 
-    Parameters
-    ----------
-    rvs : sequence of TensorVariable
-        Free variables. Those with Normal, Student-t or Laplace priors are weights if they enter
-        the parameters of the model's variables as those of a network do.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> with pm.Model() as model:
-    ...     w, v = pm.Normal("w", 0, 3), pm.Normal("v", 0, 2)
-    ...     y = pm.Normal("y", v * pm.math.tanh(w * np.array([1.0, 0.1])), 0.5, observed=[0.7, 0.2])
-    >>> found = network_curvature(model, [w, v])
-    >>> [float(found.likelihoods[rv].eval()) for rv in (w, v)]
-    [16.16, 4.36]
+    Variables with Normal, Student-t or Laplace priors are weights if they enter the parameters of
+    the model's variables as those of a network do.
     """
     return _read(model, tuple(rvs))
 

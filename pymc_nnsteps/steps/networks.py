@@ -22,7 +22,7 @@ import pymc as pm
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.graphs.errors import NotConjugate
+from pymc_nnsteps.graphs.errors import known_or_none
 from pymc_nnsteps.graphs.known import POSITIVE, prior_kind
 from pymc_nnsteps.graphs.search import children, once_per_model, parameters, stated_in
 from pymc_nnsteps.laws.any_scales import Factor
@@ -104,11 +104,8 @@ def _latent_layers(model: pm.Model) -> set[TensorVariable]:
         direct = children(model, z)
         if len(direct) == 1:
             for law in laws_of(model, z):
-                try:
-                    found = law.recognise(model, z)
-                except NotConjugate:
-                    continue
-                layers |= _layers_of(model, found, direct[0])
+                if (found := known_or_none(law.recognise, model, z)) is not None:
+                    layers |= _layers_of(model, found, direct[0])
     return (layers | _pooled_layers(model, layers)).intersection(model.free_RVs)
 
 
@@ -149,10 +146,8 @@ def _sums_weights(model: pm.Model, z: TensorVariable) -> bool:
 
 def _is_summed(model: pm.Model, rv: TensorVariable) -> bool:
     """Whether some child's mean sums over an axis of a Normal variable."""
-    try:
-        return bool(match_gaussian(model, [rv]).members[0].dense)
-    except NotConjugate:
-        return False
+    law = known_or_none(match_gaussian, model, [rv])
+    return law is not None and bool(law.members[0].dense)
 
 
 def _missing_targets(model: pm.Model, variables: set[TensorVariable]) -> set[TensorVariable]:
@@ -195,11 +190,7 @@ def _linked(model: pm.Model, rvs: Collection[TensorVariable]) -> list[set[Tensor
 
 def has_law(model: pm.Model, rv: TensorVariable) -> bool:
     """Whether Gibbs knows the full conditional of a variable."""
-    try:
-        match(model, rv)
-    except NotConjugate:
-        return False
-    return True
+    return known_or_none(match, model, rv) is not None
 
 
 def _scales_of(
@@ -219,7 +210,4 @@ def _scales_of(
 
 def _is_factor(model: pm.Model, rv: TensorVariable) -> bool:
     """Whether a positive variable multiplies a part of what its children see."""
-    try:
-        return isinstance(match(model, rv), Factor)
-    except NotConjugate:
-        return False
+    return isinstance(known_or_none(match, model, rv), Factor)

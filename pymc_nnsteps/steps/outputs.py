@@ -5,6 +5,7 @@ everything that lies between the outputs and the parameters keeps the rows apart
 """
 
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from typing import Any
 
 from pymc.distributions.distribution import SymbolicRandomVariable
@@ -75,7 +76,8 @@ class _OutputReader:
         below = list(dict.fromkeys(u for i in node.inputs for u in self._outputs(i, moving)))
         if len(below) == 1 and not self._is_output_of(node, below[0]):
             return below
-        if self._is_readable(expression):
+        with suppress(NotConjugate):
+            self._require_readable(expression)
             return [expression]
         if isinstance(node.op, Subtensor):
             self._require_readable(expression)
@@ -92,13 +94,6 @@ class _OutputReader:
             return is_part
         linear = isinstance(node.op, Elemwise) and isinstance(node.op.scalar_op, LINEAR)
         return below in self._weights and linear
-
-    def _is_readable(self, expression: Any) -> bool:
-        try:
-            self._require_readable(expression)
-        except NotConjugate:
-            return False
-        return True
 
 
 def _keeps_rows(node: Apply) -> bool:

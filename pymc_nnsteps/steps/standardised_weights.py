@@ -44,7 +44,7 @@ from pytensor.tensor.random.basic import (
 from pytensor.tensor.variable import TensorVariable
 from scipy import sparse
 
-from pymc_nnsteps.graphs.errors import NotConjugate
+from pymc_nnsteps.graphs.errors import known_or_none
 from pymc_nnsteps.graphs.known import POSITIVE, prior_kind
 from pymc_nnsteps.graphs.search import children, parameters
 from pymc_nnsteps.graphs.values import natural_values, scalar_constant, substitute
@@ -62,20 +62,7 @@ Point = Mapping[str, np.ndarray]
 
 
 class StandardisedWeights:
-    """Scales that other steps draw, and how they move with the weights of a step.
-
-    Parameters
-    ----------
-    moved : sequence of TensorVariable
-        Free variables that the step moves.
-    integrated_out : collection of TensorVariable
-        Those integrated out of its density.
-
-    Attributes
-    ----------
-    scales : list of TensorVariable
-        Free variables that are moved along; empty if there are none.
-    """
+    """Scales that other steps draw, and how they move with the weights of a step."""
 
     def __init__(
         self,
@@ -190,11 +177,8 @@ def _proportional(model: pm.Model, child: TensorVariable, rv: TensorVariable) ->
     kind = prior_kind(model, child, POSITIVE)
     if not has_location and kind not in SCALES:
         return None
-    try:
-        seen = scaled_child(model, child, rv)
-    except NotConjugate:
-        return None
-    if has_location or kind is HalfNormalRV:
+    seen = known_or_none(scaled_child, model, child, rv)
+    if seen is not None and (has_location or kind is HalfNormalRV):
         location = parameters(child)[seen.role.scale - 1]
         return seen if scalar_constant(location) == 0 else None
     return seen
@@ -240,15 +224,7 @@ class TunedScales:
 
 
 class ScaleTrajectories:
-    """Trajectories of the scales of some weights.
-
-    Attributes
-    ----------
-    along : list of TensorVariable
-        The scales.
-    stats : dict
-        Statistics of a draw, as steps declare them.
-    """
+    """Trajectories of the scales of some weights."""
 
     stats: ClassVar[dict[str, Any]] = {
         "scales_acceptance": (np.float64, []),

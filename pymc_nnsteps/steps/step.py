@@ -3,8 +3,9 @@
 Its progress columns are limited by the width of the terminal.
 """
 
-from collections.abc import Mapping
-from typing import Any, Self, override
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Self, override
 
 import pymc as pm
 from pymc.step_methods.compound import BlockedStep
@@ -15,10 +16,20 @@ from rich.table import Column
 
 from pymc_nnsteps.graphs.search import model_or_context
 from pymc_nnsteps.kernels.threads import keep_one_thread_in_workers, one_thread
+from pymc_nnsteps.steps.compiled import OfData
+
+ACCEPTANCE_AND_SIZE: Mapping[str, tuple[str, str]] = {
+    "acceptance_probability": ("Accept", ":0.2f"),
+    "proposal_size": ("Step size", ":0.2g"),
+}
+"""Titles and formats of statistics in the progress bar."""
 
 
 class Step(BlockedStep):
     """A step method that moves all its variables at once, and computes in one thread."""
+
+    _shown: Mapping[str, tuple[str, str]]  # title and format of statistics in the progress bar
+    _tuned: ClassVar[tuple[str, ...]]  # attributes that tuning leaves for the draws after it
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         """Check arguments before PyMC raises a less helpful error."""
@@ -42,10 +53,41 @@ class Step(BlockedStep):
             setattr(cls, name, one_thread(vars(cls)[name]))
 
     @override
+    @one_thread
     def setup_chain(self, rng: RandomGenerator, tune: int, draws: int) -> None:
-        """Prepare a chain: set the generator, and the threads of a process made for the chain."""
+        """Prepare a chain: set the generator, recompute quantities of the data, begin to tune.
+
+        A chain without tuning keeps the parameters that were tuned before. A process made for the
+        chain computes in one thread.
+        """
         keep_one_thread_in_workers()
         super().setup_chain(rng, tune, draws)
+        tuned = {name: getattr(self, name) for name in self._tuned}
+        self._start(tune=tune)
+        if not tune:
+            self.__dict__.update(tuned)
+        for part in self._of_data():
+            part.refresh()
+
+    @abstractmethod
+    def _start(self, *, tune: int) -> None:
+        """Begin a chain with so many tuning draws."""
+
+    @abstractmethod
+    def _of_data(self) -> Sequence[OfData]:
+        """What depends on the model's data only."""
+
+    def _progressbar_config(self, n_chains: int = 1) -> tuple[list[TextColumn], dict[str, Any]]:
+        beside = None if "Accept" in dict(self._shown.values()) else "Accept"
+        columns = columns_that_fit(self._shown, beside)
+        return columns, {name: [0] * n_chains for name in self._shown}
+
+    def _make_progressbar_update_functions(self) -> tuple[Any, ...]:
+        return (self._progress,)
+
+    def _progress(self, stats: dict[str, Any]) -> dict[str, Any]:
+        """What the progress bar shows of the statistics of a draw."""
+        return {name: stats[name] for name in self._shown}
 
 
 OTHERS = 69

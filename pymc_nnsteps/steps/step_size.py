@@ -15,17 +15,7 @@ LARGEST_SHIFT = 50.0
 class DualAveraging:
     """State of the adaptation; :meth:`update` returns the next one.
 
-    References
-    ----------
     Hoffman and Gelman, *The No-U-Turn Sampler*, JMLR 15 (2014), Section 3.2.
-
-    Examples
-    --------
-    >>> state = DualAveraging(target=0.5, start=0.0)
-    >>> for _ in range(2000):
-    ...     state = state.update(1 / (1 + 2.0**state.current))
-    >>> abs(state.average) < 0.01
-    True
     """
 
     target: float  # acceptance probability to aim at

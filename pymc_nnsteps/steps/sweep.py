@@ -32,31 +32,7 @@ FAR = 4
 
 
 class Sweep:
-    """A compiled sweep over conditionals, as a function of the point.
-
-    Parameters
-    ----------
-    conditionals : sequence of Conditional
-        In the order in which they are drawn.
-    shapes : mapping from random variable to tuple of int
-    compile_kwargs : mapping
-        Options of :func:`pymc.pytensorf.compile`.
-
-    Attributes
-    ----------
-    inputs : list of str
-        Names of the value variables that the sweep reads.
-    outputs : list of str
-        Names of the value variables that it draws; all of them are read as well.
-    n_tuned : int
-        Number of parameters that are adapted.
-    moves : list of Conditional, length n_tuned
-        The move that each of these is a parameter of.
-    averaged : list of (int, slice)
-        Moves that are given averages: the number of the parameter, and which averages.
-    n_averages : int
-        Number of all averages.
-    """
+    """A compiled sweep over conditionals, in this order, as a function of the point."""
 
     def __init__(
         self,
@@ -72,11 +48,13 @@ class Sweep:
         results = [chained.rng, *drawn.values(), *chained.acceptances, *chained.averages]
         used = set(ancestors(results))
         read = [value for value in values if value in used or value in drawn]
+        # Names of the value variables that are read, and of those of them that are drawn.
         self.inputs: list[str] = [value.name for value in read]
         self.outputs: list[str] = [value.name for value in drawn]
         moves = [c for c in conditionals if c.tuning is not None]
         numbers = [move.n_tuned(shapes) for move in moves]
         self.n_tuned = sum(numbers)
+        # The move of each tuned parameter; first parameters and averages of those that learn.
         self.moves = [move for move, n in zip(moves, numbers, strict=True) for _ in range(n)]
         self._parts = consecutive(numbers)
         learning = [move for move in moves if move.averages is not None]

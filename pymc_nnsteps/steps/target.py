@@ -29,15 +29,6 @@ def moved_with(model: pm.Model, rvs: Sequence[TensorVariable]) -> list[TensorVar
 
     A variable whose transform depends on ``rvs``, as that of an interval does on its bounds, moves
     with them.
-
-    Examples
-    --------
-    >>> with pm.Model() as model:
-    ...     width = pm.HalfNormal("width")
-    ...     x = pm.Uniform("x", 0, width)
-    ...     y = pm.Normal("y", x)
-    >>> moved_with(model, [width])
-    [width, x]
     """
     values = [model.rvs_to_values[rv] for rv in rvs]
     natural = natural_values(model)

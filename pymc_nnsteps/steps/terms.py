@@ -87,26 +87,7 @@ class ByRow:
 
 
 def by_row(model: pm.Model, factors: Sequence[TensorVariable]) -> ByRow:
-    """Those of some factors of a log density that are sums over the rows of the same data.
-
-    Parameters
-    ----------
-    factors : sequence of TensorVariable
-        Random variables and potentials of the model.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> with pm.Model() as model:
-    ...     x, seen = pm.Data("x", np.ones((3, 2))), pm.Data("seen", np.zeros(3))
-    ...     w = pm.Normal("w", shape=2)
-    ...     y = pm.Normal("y", x @ w, observed=seen)
-    ...     z = pm.Normal("z", (x @ w).sum(), observed=0.0)
-    >>> by_row(model, [w, y, z]).factors
-    ()
-    >>> by_row(model, [w, y]).factors
-    (y,)
-    """
+    """Those of some factors of a log density that are sums over the rows of the same data."""
     observed = [f for f in factors if f in model.observed_RVs and _is_elementwise(model, f)]
     lengths = {rv: _length(model, rv) for rv in observed}
     first = next((n for n in lengths.values() if n is not None), None)
@@ -185,18 +166,10 @@ class Terms:
         is_first: TensorVariable,
         given: TensorVariable,
     ) -> list[TensorVariable]:
-        """Vectors that one block of rows adds: the log density and its gradient.
+        """Vectors that one block of rows adds: the log density and its gradient in ``parts``.
 
-        Parameters
-        ----------
-        moved : mapping
-            Value variables that are moved, by what is made of ``parts``.
-        parts : sequence of TensorVariable
-            What the gradient refers to.
-        is_first : TensorVariable
-            One for the first block of rows, else zero.
-        given : TensorVariable
-            What the functions of these graphs are given beside places and numbers.
+        The values that are ``moved`` are made of these. ``is_first`` is one for the first block of
+        rows, else zero. ``given`` is what functions are given beside places and numbers.
         """
         rest, rows = substitute([self.rest, *self.sums], moved)
         return [_with_gradient(is_first * rest + rows, parts, list(moved))]

@@ -21,15 +21,10 @@ from pymc_nnsteps.tables import as_text
 class Verification:
     """How far laws, or a chain, are from the model's own density; printed as a table.
 
-    Attributes
-    ----------
-    rows : tuple of (str, str, float)
-        Variables that are drawn together, their law, and the largest difference of two
-        differences of log densities, relative to what rounding may amount to: right below one.
-        Of a chain: variable, identity, and its largest z-score.
-    header : tuple of str
-    note : str
-        Of a chain: how many z-scores there are, and their limit.
+    A row has variables that are drawn together, their law, and the largest difference of two
+    differences of log densities, relative to what rounding may amount to: right below one. A
+    chain's has a variable, an identity, and its largest z-score; the note says how many there are,
+    and their limit.
     """
 
     rows: tuple[tuple[str, str, float], ...]

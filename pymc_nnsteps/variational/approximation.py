@@ -226,10 +226,7 @@ class Approximation:
 class SparseApproximation(Approximation):
     """An approximation without the weights and units that the network can do without.
 
-    Attributes
-    ----------
-    selection : Selection
-        ``selection.weights`` and ``selection.units`` are masks of what is kept.
+    ``selection.weights`` and ``selection.units`` are masks of what is kept.
     """
 
     selection: Selection

@@ -166,16 +166,10 @@ NODE_WEIGHTS = NODE_WEIGHTS / NODE_WEIGHTS.sum()
 
 @dataclass(frozen=True)
 class Selection:
-    """A network without what it can do without.
+    """A network without what it can do without, whose means and variances are zero in its layers.
 
-    Attributes
-    ----------
-    layers : tuple of LayerFactors
-        With zeros for the means and variances of what is left out.
-    weights : tuple of ndarray of bool, one for each layer, shape (units, fan_in)
-        Those that are kept.
-    units : tuple of ndarray of bool, one for each hidden layer, shape (units,)
-        Those that are kept.
+    Masks of what is kept: ``weights`` of shape (units, fan_in) for each layer, and ``units`` of
+    shape (units,) for each hidden layer.
     """
 
     layers: tuple[LayerFactors, ...]

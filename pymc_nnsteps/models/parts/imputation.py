@@ -35,16 +35,8 @@ def completed(
 ) -> TensorVariable:
     """Add the laws of columns with gaps to the model, and put their missing entries into ``x``.
 
-    Entries begin at what ``x`` holds in their place.
-
-    Parameters
-    ----------
-    x : TensorVariable, shape (n_obs, n_features)
-        The inputs, with any number where they are missing.
-    values : ndarray, shape (n_obs, n_features)
-        The same, NaN where they are missing.
-    columns : sequence
-        Labels of the columns, which variables are called by.
+    Both ``x`` and ``values`` are (n_obs, n_features); ``values`` are NaN where entries are missing,
+    which begin at what ``x`` holds there. Variables are called by the labels of the columns.
     """
     missing = np.isnan(values)
     own_rows = CheckAndRaise(
