@@ -56,7 +56,7 @@ class MixesRows(ValueError):  # noqa: N818 (a finding more than an error)
     ``lacking`` is what has entries of its own along an axis, with which the rows are paired.
     """
 
-    def __init__(self, reason: str, lacking: tuple[Variable, int] | None = None) -> None:
+    def __init__(self, reason: str, lacking: "tuple[Variable, Rows] | None" = None) -> None:
         super().__init__(reason)
         self.lacking = lacking
 
@@ -66,6 +66,7 @@ class Rows:
     """One entry along ``axis`` for each row of the inputs, and of this row alone."""
 
     axis: int
+    within: tuple[int, int] | None = None  # the first of these entries and their number, if some
 
 
 @dataclass(frozen=True)
@@ -165,7 +166,7 @@ def _(op: Join, node: Apply, places: Sequence[RowAxis]) -> RowAxis:
         [axis, *_] = (place.axis for place in places if isinstance(place, Rows))
         _require_others(axis, [op.axis % node.outputs[0].type.ndim])
         if None in places:
-            lacking = node.inputs[places.index(None)], axis
+            lacking = node.inputs[places.index(None)], Rows(axis)
             raise MixesRows("joins them with entries that are none of new rows", lacking)
         return _paired(node.inputs, places)
     entries = map(_entries, places, [vector.type.shape[0] for vector in node.inputs])
@@ -352,7 +353,7 @@ def _paired(operands: Sequence[Variable], places: Sequence[RowAxis]) -> Rows:
         if place is None and not operand.type.broadcastable[axis]:
             raise MixesRows(
                 f"pairs rows with entries of {describe(operand)}, of which new rows have none",
-                (operand, axis),
+                (operand, Rows(axis)),
             )
     return Rows(axis)
 

@@ -70,7 +70,7 @@ def require_aligned(parameter: TensorVariable, place: RowAxis, n_axes: int) -> N
     """
     if place is None:
         if parameter.ndim == n_axes and n_axes and not parameter.type.broadcastable[0]:
-            lacking = parameter, 0
+            lacking = parameter, Rows(0)
             raise MixesRows(f"{describe(parameter)} has entries along its own rows", lacking)
     elif place != Rows(0) or parameter.ndim != n_axes:
         raise MixesRows(f"{describe(parameter)} has rows along another axis than the first")

@@ -64,6 +64,7 @@ def hierarchical_mlp(
     start: Start = "support_point",
     standardize: bool = False,
     missing: Missing = None,
+    embed: Mapping[str, int] | None = None,
 ) -> pm.Model:
     """Build a network with hierarchical priors as a plain PyMC model.
 
@@ -161,6 +162,10 @@ def hierarchical_mlp(
     missing : {None, "impute"}
         What is done with NaN in ``X``: refused, or drawn with the model's variables, each from its
         law given the rest (:func:`~pymc_nnsteps.models.blocks.table`).
+    embed : mapping of str to int, optional
+        Columns of text or categories whose levels enter the network as rows of a learnt matrix, and
+        the lengths of these rows (:func:`~pymc_nnsteps.models.blocks.table`): ``{"depot": 2}`` adds
+        ``"depot::E"``. The inputs of the network are the coordinates of ``"input"`` then.
 
     Returns
     -------
@@ -234,7 +239,9 @@ def hierarchical_mlp(
     >>> {name: model[name].type.shape for name in ("W_ih1", "bh1", "W_h1o")}
     {'W_ih1': (3,), 'bh1': (1,), 'W_h1o': (1,)}
     """
-    scaffolding = scaffold(X, y, hidden, likelihood, REAL, standardize, missing, exposure, censored)
+    scaffolding = scaffold(
+        X, y, hidden, likelihood, REAL, standardize, missing, exposure, censored, embed
+    )
     response = scaffolding.response
     network = HierarchicalLayers(
         scaffolding.stack,

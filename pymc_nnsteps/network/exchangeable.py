@@ -4,13 +4,14 @@ All variables that have an axis of a layer's units are permuted along it togethe
 of the model is then permuted likewise, or, where units are summed over, stays as it is; so does the
 density. This is followed through the graph operation by operation
 (:mod:`pymc_nnsteps.graphs.rows`), from one axis of a weight; the variables that have to be permuted
-too are found where an operation pairs units with entries that stay. Signs are followed in the same
-way, through odd functions and even ones, products and sums.
+too are found where an operation pairs units with entries that stay. Where an array of units is
+joined to others, as learnt rows of a category to other inputs, they are some of the entries along
+an axis. Signs are followed in the same way, through odd functions and even ones, products and sums.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, override
 
 import pymc as pm
@@ -21,7 +22,7 @@ from pytensor.graph.op import Op
 from pytensor.raise_op import CheckAndRaise
 from pytensor.scalar import basic as scalar
 from pytensor.scalar.math import Erf
-from pytensor.tensor.basic import Alloc
+from pytensor.tensor.basic import Alloc, Join
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 from pytensor.tensor.math import Dot, Sum
@@ -56,8 +57,8 @@ BY_ENTRY = (type(None), LogTransform, LogExpM1, LogOddsTransform)
 class ExchangeableUnits:
     """Units of one layer."""
 
-    # Free variables that are permuted together, and along which axis.
-    axes: Mapping[TensorVariable, int]
+    # Free variables that are permuted together, and which entries along which axis.
+    axes: Mapping[TensorVariable, Rows]
     # Of these, variables whose entries for a unit may all change sign together.
     signs: tuple[frozenset[TensorVariable], ...] = ()
 
@@ -77,7 +78,7 @@ def exchangeable_units(model: pm.Model) -> tuple[ExchangeableUnits, ...]:
     ...     w, b = pm.Normal("w", shape=(2, 3)), pm.Normal("b", shape=3)
     ...     v = pm.Normal("v", 0, pm.HalfNormal("s", shape=3))
     ...     y = pm.Normal("y", pt.tanh(np.ones((4, 2)) @ w + b) @ v, observed=np.ones(4))
-    >>> [{rv.name: axis for rv, axis in units.axes.items()} for units in exchangeable_units(model)]
+    >>> [{rv.name: at.axis for rv, at in units.axes.items()} for units in exchangeable_units(model)]
     [{'w': 1, 'b': 0, 's': 0, 'v': 0}]
     """
     if not all(isinstance(rv, TensorVariable) for rv in model.basic_RVs):
@@ -86,10 +87,11 @@ def exchangeable_units(model: pm.Model) -> tuple[ExchangeableUnits, ...]:
     weights = unconstrained(model)
     for rv in (rv for rv in weights if rv.ndim > 1):
         for axis in range(rv.ndim):
-            if any(units.axes.get(rv) == axis for units in found) or rv.type.shape[axis] == 1:
+            place = Rows(axis)
+            if any(units.axes.get(rv) == place for units in found) or rv.type.shape[axis] == 1:
                 continue
             try:
-                axes = _Permuted(model).axes({rv: axis})
+                axes = _Permuted(model).axes({rv: place})
             except MixesRows:
                 continue
             if sum(other in axes for other in weights) > 1:
@@ -105,14 +107,14 @@ def why_told_apart(model: pm.Model, weights: TensorVariable) -> str:
     reasons = []
     for axis in range(weights.ndim):
         try:
-            _Permuted(model).axes({weights: axis})
+            _Permuted(model).axes({weights: Rows(axis)})
         except MixesRows as reason:
             reasons.append(f"along axis {axis} {reason}")
     return "; ".join(reasons)
 
 
 def _signs(
-    model: pm.Model, axes: Mapping[TensorVariable, int]
+    model: pm.Model, axes: Mapping[TensorVariable, Rows]
 ) -> tuple[frozenset[TensorVariable], ...]:
     """Variables of a layer that may change sign together."""
     found: list[frozenset[TensorVariable]] = []
@@ -127,8 +129,54 @@ def _signs(
     return tuple(found)
 
 
+def _of_parts(
+    op: Op,
+    node: Apply,
+    places: Sequence[RowAxis],
+    axis_of: Callable[[Op, Apply, Sequence[RowAxis]], RowAxis],
+) -> RowAxis:
+    """Place of the outputs of a node, units being some of the entries along an axis.
+
+    What may be done to all entries along an axis may be done to some of them.
+    """
+    parts = {place.within for place in places if isinstance(place, Rows)}
+    if len(parts) > 1:
+        raise MixesRows("pairs units with others")
+    [within] = parts or {None}
+    if isinstance(op, Join) and within is None:
+        within = _joined(op, node, places)
+        if within is not None:
+            return Rows(op.axis % node.outputs[0].type.ndim, within)
+    try:
+        found = axis_of(op, node, [Rows(p.axis) if isinstance(p, Rows) else p for p in places])
+    except MixesRows as reason:
+        if reason.lacking is None:
+            raise
+        operand, place = reason.lacking
+        raise MixesRows(str(reason), (operand, replace(place, within=within))) from None
+    return replace(found, within=within) if isinstance(found, Rows) else found
+
+
+def _joined(op: Join, node: Apply, places: Sequence[RowAxis]) -> tuple[int, int] | None:
+    """The first and the number of the entries that one array has in several joined ones.
+
+    None if it is not joined along its units, or lengths are not known.
+    """
+    axis = op.axis % node.outputs[0].type.ndim
+    numbers = [i for i, place in enumerate(places) if place == Rows(axis)]
+    lengths = [array.type.shape[axis] for array in node.inputs[: numbers[0] + 1]] if numbers else []
+    if len([place for place in places if place]) != 1 or not lengths or None in lengths:
+        return None
+    *before, own = lengths
+    return sum(n or 0 for n in before), own or 0
+
+
 def _axis_of_units(op: Op, node: Apply, places: Sequence[RowAxis]) -> RowAxis:
     """Axis of the units in the outputs of a node; none where they are summed over."""
+    return _of_parts(op, node, places, _axis_of_whole_units)
+
+
+def _axis_of_whole_units(op: Op, node: Apply, places: Sequence[RowAxis]) -> RowAxis:
     first = places[0]
     match op:
         case Shape() | Shape_i():
@@ -158,7 +206,7 @@ def _product(node: Apply, places: Sequence[RowAxis], n_batch: int) -> RowAxis:
         return None
     if any(on_common) and None in places:
         lacking = places.index(None)
-        raise MixesRows("sums over units", (node.inputs[lacking], common[lacking]))
+        raise MixesRows("sums over units", (node.inputs[lacking], Rows(common[lacking])))
     return row_axis_of(node.op, node, places)
 
 
@@ -181,6 +229,10 @@ def _reshaped(axis: int, old: Sequence[int | None], new: Sequence[int | None]) -
 
 def _axis_of_signs(op: Op, node: Apply, places: Sequence[RowAxis]) -> RowAxis:
     """Axis of the units whose signs the outputs of a node have."""
+    return _of_parts(op, node, places, _axis_of_all_signs)
+
+
+def _axis_of_all_signs(op: Op, node: Apply, places: Sequence[RowAxis]) -> RowAxis:
     match op:
         case Elemwise():
             return _turned(op.scalar_op, node, places)
@@ -189,9 +241,9 @@ def _axis_of_signs(op: Op, node: Apply, places: Sequence[RowAxis]) -> RowAxis:
             if isinstance(op, Sum):
                 return place
         case Dot() | Shape() | Shape_i() | SpecifyShape() | Alloc() | Reshape():
-            return _axis_of_units(op, node, places)
+            return _axis_of_whole_units(op, node, places)
         case Blockwise() if isinstance(op.core_op, Dot):
-            return _axis_of_units(op, node, places)
+            return _axis_of_whole_units(op, node, places)
         case DimShuffle() | Subtensor() | ViewOp() | CheckAndRaise():
             return row_axis_of(op, node, places)
     raise MixesRows("is not known to be odd")
@@ -206,7 +258,7 @@ def _turned(op: Any, node: Apply, places: Sequence[RowAxis]) -> RowAxis:
     if isinstance(op, scalar.Add | scalar.Sub):
         for operand, its_place in zip(node.inputs, places, strict=True):
             if its_place is None and not _is_zero(operand):
-                raise MixesRows("adds entries of one sign", (operand, place.axis))
+                raise MixesRows("adds entries of one sign", (operand, place))
         return place
     if isinstance(op, scalar.Mul | scalar.TrueDiv):
         return place if sum(each is not None for each in places) % 2 else None
@@ -237,7 +289,7 @@ class _Search(ABC):
     def __init__(self, model: pm.Model) -> None:
         self._model = model
 
-    def axes(self, known: dict[TensorVariable, int]) -> dict[TensorVariable, int]:
+    def axes(self, known: dict[TensorVariable, Rows]) -> dict[TensorVariable, Rows]:
         """All axes that are changed with those that are known."""
         while True:
             try:
@@ -250,20 +302,22 @@ class _Search(ABC):
                     raise
             known = {**known, **more}
 
-    def _missing(self, known: Mapping[TensorVariable, int]) -> dict[TensorVariable, int]:
+    def _missing(self, known: Mapping[TensorVariable, Rows]) -> dict[TensorVariable, Rows]:
         """Variables that change because their parameters do; none if all is consistent."""
         for rv in self._model.basic_RVs:
-            axis = self._of_parameters(known, rv)
-            if axis is not None and known.get(rv) != axis:
+            place = self._of_parameters(known, rv)
+            if place is not None and known.get(rv) != place:
                 if rv not in self._model.free_RVs or rv in known:
                     raise MixesRows(f"{describe(rv)} tells units apart")
-                return {rv: axis}
+                return {rv: place}
         for term in self._model.potentials:
             if self._place(known, term) is not None and not self.keeps_sums:
                 raise MixesRows(f"{describe(term)} changes")
         return {}
 
-    def _of_parameters(self, known: Mapping[TensorVariable, int], rv: TensorVariable) -> int | None:
+    def _of_parameters(
+        self, known: Mapping[TensorVariable, Rows], rv: TensorVariable
+    ) -> Rows | None:
         """Axis of a variable along which its parameters change."""
         op: Any = rv.owner.op
         if not is_by_entry(rv):
@@ -273,7 +327,7 @@ class _Search(ABC):
             return None
         if rv in known:
             self._require_law(rv)
-        found: int | None = None
+        found: Rows | None = None
         for i, (parameter, core) in enumerate(zip(parameters(rv), op.ndims_params, strict=True)):
             place = self._place(known, parameter)
             n_batch = parameter.ndim - core
@@ -281,32 +335,30 @@ class _Search(ABC):
             if place is not None:
                 if place.axis >= n_batch or not self._may_change(rv, i):
                     raise MixesRows(f"{describe(rv)} sees units together")
-                found = first + place.axis
-            elif rv in known and self._has_to_change(rv, i, known[rv] - first):
-                lacking = parameter, known[rv] - first
+                found = replace(place, axis=first + place.axis)
+            elif rv in known and self._has_to_change(rv, i, known[rv].axis - first):
+                lacking = parameter, replace(known[rv], axis=known[rv].axis - first)
                 raise MixesRows(f"{describe(rv)} has parameters of their own for units", lacking)
         return found
 
     def _behind(
-        self, known: Mapping[TensorVariable, int], part: Any, axis: int
-    ) -> dict[TensorVariable, int]:
+        self, known: Mapping[TensorVariable, Rows], part: Any, place: Rows
+    ) -> dict[TensorVariable, Rows]:
         """A variable that has to change for an expression to change along an axis."""
         unknown = stated_in([part], self._model.basic_RVs).difference(known)
         for rv in (rv for rv in self._model.free_RVs if rv in unknown):
-            for own in range(rv.ndim):
+            for own in (replace(place, axis=axis) for axis in range(rv.ndim)):
                 try:
-                    is_behind = self._place({**known, rv: own}, part) == Rows(axis)
+                    is_behind = self._place({**known, rv: own}, part) == place
                 except MixesRows as other:
                     is_behind = other.lacking is not None
                 if is_behind:
                     return {rv: own}
         return {}
 
-    def _place(self, known: Mapping[TensorVariable, int], part: Any) -> Rows | None:
+    def _place(self, known: Mapping[TensorVariable, Rows], part: Any) -> Rows | None:
         """Axis along which an expression changes."""
-        places: dict[Any, Any] = {
-            rv: (rv, Rows(known[rv]) if rv in known else None) for rv in self._model.basic_RVs
-        }
+        places: dict[Any, Any] = {rv: (rv, known.get(rv)) for rv in self._model.basic_RVs}
         place = follow_rows(part, places, row_axis_of=self.row_axis_of)[1]
         assert place is None or isinstance(place, Rows)
         return place

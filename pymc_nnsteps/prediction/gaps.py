@@ -30,6 +30,7 @@ from pytensor.tensor.subtensor import (
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.plain import model_to_read
+from pymc_nnsteps.graphs.row_axes import Rows
 from pymc_nnsteps.graphs.search import children, parameters, partly_observed, random_in, size_of
 from pymc_nnsteps.prediction.row_data import arrays_in, behind, own_rows
 
@@ -153,7 +154,7 @@ def some_rows(
         index, *others = indices_from_subtensor(given, part.owner.op.idx_list)
         is_whole = index == slice(None) or any(other != slice(None) for other in others)
         leaves = [] if is_whole or part.type.ndim < table.ndim else graph_inputs([table], random)
-        data = [*behind(table, 0, set(leaves).difference(random))]
+        data = [*behind(table, Rows(0), set(leaves).difference(random))]
         if data and all(isinstance(leaf, Constant) for leaf in graph_inputs(given)):
             n_obs = len(own_rows(data[0]))
             numbers = pt.arange(n_obs)[index].eval(mode="FAST_COMPILE")
@@ -221,7 +222,7 @@ def _of_rows(model: pm.Model) -> list[TensorVariable]:
         if data not in sizes and len(own_rows(data)) in n_rows
     }
     for variable in variables:
-        found = {leaf for part in _with_its_rows(variable) for leaf in behind(part, 0, rows)}
+        found = {leaf for part in _with_its_rows(variable) for leaf in behind(part, Rows(0), rows)}
         rows[variable] = {data for leaf in found for data in rows[leaf]}
     of_data = {data for rv in observed for data in rows[rv]}
     return [variable for variable in variables if not of_data.isdisjoint(rows[variable])]

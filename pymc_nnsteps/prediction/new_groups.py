@@ -276,7 +276,7 @@ def _read_effects(array: TensorVariable, axis: int, variables: set[Any]) -> RowD
     def read(effects: Known) -> None:
         _, place = follow_rows(array, {each: (each, None) for each in variables} | effects)
         if place is None:
-            raise MixesRows(f"{describe(array)} has entries of its own", (array, axis))
+            raise MixesRows(f"{describe(array)} has entries of its own", (array, Rows(axis)))
         if place != Rows(axis):
             raise MixesRows(f"{describe(array)} has them along another axis than the first")
 

@@ -191,7 +191,7 @@ def _lack(
     )
 
 
-def behind(operand: Variable, axis: int, candidates: Collection[Variable]) -> RowData:
+def behind(operand: Variable, place: Rows, candidates: Collection[Variable]) -> RowData:
     """The candidates whose number of rows is the length of an axis, and what stands for each."""
     sizes = {size_of(rv) for rv in random_in([operand]) if isinstance(rv, TensorVariable)}
     leaves: RowData = {
@@ -206,7 +206,7 @@ def behind(operand: Variable, axis: int, candidates: Collection[Variable]) -> Ro
     [lengths] = infer_shape([new.get(operand, operand)], [], [])
     lengthened = {
         part.owner.inputs[0]
-        for part in ancestors([lengths[axis]])
+        for part in ancestors([lengths[place.axis]])
         if part.owner is not None and part.owner.op == Shape_i(0)
     }
     return {leaf: stand_in for leaf, stand_in in leaves.items() if stand_in in lengthened}

@@ -157,7 +157,7 @@ def _is_of_rows(
     for (parameter, place), core in zip(given, cores, strict=True):
         require_aligned(parameter, place, rv.ndim - op.ndim_supp + core)
     if size is not None and length != Lengths(0):
-        raise MixesRows(f"{describe(rv)} has a length of its own", (rv, 0))
+        raise MixesRows(f"{describe(rv)} has a length of its own", (rv, Rows(0)))
     return True
 
 

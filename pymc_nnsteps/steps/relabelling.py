@@ -14,6 +14,7 @@ import numpy as np
 import pymc as pm
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_nnsteps.graphs.row_axes import Rows
 from pymc_nnsteps.network.exchangeable import ExchangeableUnits, exchangeable_units
 from pymc_nnsteps.steps.networks import networks_of
 
@@ -49,12 +50,22 @@ class Relabelling:
         new = dict(point)
         for axes, signs in self._layers:
             [name, *_] = axes
-            order = rng.permutation(new[name].shape[axes[name]])
-            for name, axis in axes.items():
-                new[name] = np.take(new[name], order, axis=axis)
+            order = rng.permutation(len(_units(new[name], axes[name])))
+            for name, place in axes.items():
+                new[name] = new[name].copy()
+                _units(new[name], place)[:] = _units(new[name], place)[order]
             for turned in signs:
                 sign = rng.choice([-1.0, 1.0], len(order))
                 for name in turned:
-                    along = [-1 if axis == axes[name] else 1 for axis in range(new[name].ndim)]
-                    new[name] = new[name] * sign.reshape(along).astype(new[name].dtype)
+                    units = _units(new[name], axes[name])
+                    units *= sign.reshape(-1, *[1] * (units.ndim - 1)).astype(units.dtype)
         return {name: new[name] for axes, _ in self._layers for name in axes}
+
+
+def _units(value: np.ndarray, place: Rows) -> np.ndarray:
+    """A view of the entries of units, which run along its first axis."""
+    entries = np.moveaxis(value, place.axis, 0)
+    if place.within is None:
+        return entries
+    first, n_units = place.within
+    return entries[first : first + n_units]

@@ -191,6 +191,21 @@ def test_embedded_categories_are_rows_of_a_matrix():
     np.testing.assert_allclose(log_density(own, values), log_density(model, values), rtol=1e-12)
 
 
+def test_a_builder_embeds_categories(tmp_path):
+    """Predictions of a frame with its columns in another order, before and after saving."""
+    model = nns.hierarchical_mlp(TABLE, Y[:, 0], hidden=(2,), embed={"depot": 2})
+    assert model.coords["feature"] == ("a", *(f"depot[{level}]" for level in LEVELS))
+    assert model.coords["input"] == ("a", "depot::E[0]", "depot::E[1]")
+    options = {"random_seed": 1, "model": model, "compile_kwargs": {"mode": AS_WRITTEN}}
+    prior = pm.sample_prior_predictive(2, **options)["prior"]
+    new = TABLE[["depot", "a"]][:4]
+    found = nns.predict(prior.to_dataset(), new, model=model)
+    np.testing.assert_allclose(found[..., 0], prior["f"].values[..., :4], rtol=1e-6)
+    nns.save(tmp_path / "saved", xr.DataTree.from_dict({"posterior": prior.to_dataset()}), model)
+    loaded, draws = nns.load(tmp_path / "saved")
+    np.testing.assert_array_equal(nns.predict(draws, new, model=loaded), found)
+
+
 def test_a_block_of_a_frame_has_data_of_its_own():
     """Two blocks of frames: new rows of both are read by their names."""
     with pm.Model() as model:

@@ -1,6 +1,7 @@
 """Units that a model does not tell apart: found in all models that have them, and in no others."""
 
 import numpy as np
+import pandas as pd
 import pymc as pm
 import pytensor.tensor as pt
 import pytest
@@ -16,7 +17,7 @@ def found(model):
     """Names and axes, and names of what changes sign together, for each layer."""
     return [
         (
-            {rv.name: axis for rv, axis in units.axes.items()},
+            {rv.name: place.axis for rv, place in units.axes.items()},
             [{rv.name for rv in s} for s in units.signs],
         )
         for units in exchangeable_units(model)
@@ -36,6 +37,17 @@ FOUND = {
 }
 
 
+def test_some_of_the_inputs():
+    """Columns of learnt rows, with the weights and scales that see them."""
+    depot, kind, _ = exchangeable_units(embedded())
+    assert [rv.name for rv in depot.axes] == ["depot::E", "tau_ih1_unit", "W_ih1"]
+    for units, part in ((depot, (1, 2)), (kind, (3, 3))):
+        rows, *others = units.axes.values()
+        assert rows.within is None
+        assert {place.within for place in others} == {part}
+        assert [len(signs) for signs in units.signs] == [2]
+
+
 @pytest.mark.parametrize("name", FOUND)
 def test_layers(name):
     assert [list(axes) for axes, _ in found(ZOO[name]())] == FOUND[name]
@@ -43,18 +55,20 @@ def test_layers(name):
 
 def relabelled(model, point, units, forget=None):
     """The point with units in another order and other signs, one variable left out."""
-    new, order = dict(point), None
-    for rv, axis in units.axes.items():
+    new = dict(point)
+    for rv, place in units.axes.items():
         name = model.rvs_to_values[rv].name
-        if order is None:
-            order = np.roll(np.arange(new[name].shape[axis]), 1)
-            sign = (-1.0) ** np.arange(len(order))
+        first, n_units = place.within or (0, new[name].shape[place.axis])
+        order = np.arange(new[name].shape[place.axis])
+        order[first : first + n_units] = np.roll(order[first : first + n_units], 1)
+        sign = np.ones(len(order))
+        sign[first : first + n_units : 2] = -1
         if rv is forget:
             continue
-        new[name] = np.take(new[name], order, axis=axis)
+        new[name] = np.take(new[name], order, axis=place.axis)
         for turned in units.signs:
             if rv in turned:
-                along = [-1 if each == axis else 1 for each in range(new[name].ndim)]
+                along = [-1 if each == place.axis else 1 for each in range(new[name].ndim)]
                 new[name] = new[name] * sign.reshape(along)
     return new
 
@@ -72,7 +86,14 @@ def odd_by_hand():
     return model
 
 
-BUILDS = {**ZOO, "odd_by_hand": odd_by_hand}
+def embedded():
+    """Learnt rows of two categories are some of the inputs of a network."""
+    depot, kind = np.resize(["n", "s", "e"], len(X)), np.resize(["a", "b"], len(X))
+    table = pd.DataFrame({"x": X[:, 0], "depot": depot, "kind": kind})
+    return nns.hierarchical_mlp(table, X[:, 0], hidden=(3,), embed={"depot": 2, "kind": 3})
+
+
+BUILDS = {**ZOO, "odd_by_hand": odd_by_hand, "embedded": embedded}
 
 
 @pytest.mark.parametrize("name", BUILDS)

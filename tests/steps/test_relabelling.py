@@ -70,7 +70,7 @@ def test_labels(build):
         for k, v in model.initial_point().items()
     }
     [(axes, signs), *_] = draw._layers
-    [name, axis] = next((n, a) for n, a in axes.items() if n.startswith("W"))
+    [name, axis] = next((n, place.axis) for n, place in axes.items() if n.startswith("W"))
     places, turned = [], []
     for _ in range(200):
         new = {**point, **draw(RNG, point)}

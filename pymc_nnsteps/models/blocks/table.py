@@ -1,22 +1,16 @@
 """A table as the inputs of blocks: its data container, and learnt rows of its categories."""
 
 from collections.abc import Mapping
-from typing import Any
 
-import numpy as np
 import pandas as pd
-import pymc as pm
-import pytensor.tensor as pt
 from numpy.typing import ArrayLike
 from pytensor.tensor import TensorVariable
 
-from pymc_nnsteps.arguments import positive_integer
 from pymc_nnsteps.graphs.search import model_or_context
 from pymc_nnsteps.models.parts import data
 from pymc_nnsteps.models.parts.block import BEGIN
 from pymc_nnsteps.models.parts.context import Dim, add_dims, check_dims, check_names
 from pymc_nnsteps.models.parts.data import Missing
-from pymc_nnsteps.tables import before_encoding, level_of
 
 
 def table(
@@ -81,37 +75,10 @@ def table(
     model = model_or_context(None, BEGIN)
     if not isinstance(dims, tuple | list) or len(dims) != 2:
         raise ValueError(f"dims must be two names, of the rows and of the columns; got {dims!r}.")
-    if embed is not None and not isinstance(embed, Mapping):
-        raise ValueError(
-            f'embed must be a dict from columns to lengths of rows, such as {{"depot": 2}}; got '
-            f"{embed!r}."
-        )
-    inputs = data.inputs(X, standardize, missing)
-    n_obs, n_features = inputs.table.shape
-    labels = list(inputs.features or ())
-    every_dim = {dims[0]: Dim(n_obs), dims[1]: Dim(n_features, inputs.features)}
-    places, kept = {}, np.ones(n_features, bool)
-    for column, width in (embed or {}).items():
-        levels = {i: level_of(label, column) for i, label in enumerate(labels)}
-        found = {i: level for i, level in levels.items() if level is not None}
-        if not found:
-            raise ValueError(
-                f"embed must name columns of text or categories, of {before_encoding(labels)}; "
-                f"got {column!r}."
-            )
-        places[column], kept[list(found)] = list(found), False
-        n = positive_integer(f"embed[{column!r}]", width)
-        every_dim |= {f"{column}::level": Dim(len(found), tuple(found.values()))}
-        every_dim |= {f"{column}::embedding": Dim(n)}
-    check_names(model, [name, *(f"{column}::E" for column in places)], every_dim)
+    inputs = data.inputs(X, standardize, missing, embed)
+    dims_of_columns = inputs.dims(dims[1])
+    every_dim = {dims[0]: Dim(len(inputs.table)), **dims_of_columns}
+    check_names(model, [name, *(each.name for each in inputs.embeddings)], every_dim)
     check_dims(model, every_dim)
-    add_dims(model, {dim: each for dim, each in every_dim.items() if dim != dims[0]})
-    x = inputs.add(name, (dims[0], dims[1]))
-    if not places:
-        return x
-    parts = [x[:, np.flatnonzero(kept)]]
-    for column, numbers in places.items():
-        rows = pm.Normal(f"{column}::E", dims=(f"{column}::level", f"{column}::embedding"))
-        parts.append(x[:, numbers] @ rows)
-    seen: Any = pt.concatenate(parts, axis=1)
-    return seen
+    add_dims(model, dims_of_columns)
+    return inputs.add(name, (dims[0], dims[1]))

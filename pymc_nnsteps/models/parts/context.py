@@ -76,19 +76,10 @@ class Dim:
     labels: tuple[object, ...] | None = None
 
 
-def layer_dims(
-    units: Sequence[int],
-    features: tuple[object, ...] | None,
-    outputs: tuple[object, ...] | None,
-) -> dict[str, Dim]:
-    """Dimensions of a network's layers: ``"feature"``, ``"hidden1"``, ..., ``"output"``.
-
-    ``units`` are the widths of the layers, ``features`` and ``outputs`` labels of the outer ones.
-    """
-    n_hidden = len(units) - 2
-    names = ("feature", *(f"hidden{layer}" for layer in range(1, n_hidden + 1)), "output")
-    labels = (features, *(None,) * n_hidden, outputs)
-    return dict(zip(names, map(Dim, units, labels), strict=True))
+def layer_dims(inputs: Mapping[str, Dim], hidden: Sequence[int], outputs: Dim) -> dict[str, Dim]:
+    """Dimensions of a network's layers: of the inputs, ``"hidden1"``, ..., ``"output"``."""
+    between = {f"hidden{layer}": Dim(units) for layer, units in enumerate(hidden, 1)}
+    return {**inputs, **between, "output": outputs}
 
 
 def current_or_new_model() -> pm.Model:

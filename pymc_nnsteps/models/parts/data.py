@@ -4,24 +4,61 @@ Every function here returns plain NumPy arrays ready for ``pm.Data`` or raises a
 with one sentence that names the argument and a remedy.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 import pymc as pm
+import pytensor.tensor as pt
 from numpy.typing import ArrayLike, NDArray
 from pytensor import config
 from pytensor.tensor import TensorVariable
 
-from pymc_nnsteps.arguments import require_bool, require_choice, require_finite
+from pymc_nnsteps.arguments import (
+    positive_integer,
+    require_bool,
+    require_choice,
+    require_finite,
+)
+from pymc_nnsteps.models.parts.context import Dim
 from pymc_nnsteps.models.parts.imputation import completed
-from pymc_nnsteps.tables import Table, as_array, encoded, in_type, numbers
+from pymc_nnsteps.tables import (
+    Table,
+    as_array,
+    before_encoding,
+    encoded,
+    in_type,
+    level_of,
+    numbers,
+)
 
 Missing = Literal["impute"] | None
 
 Observed = TensorVariable | np.ma.MaskedArray
 """Targets as a distribution is given them: a data container, or an array with gaps."""
+
+
+@dataclass(frozen=True)
+class Embedding:
+    """A category whose levels are rows of a learnt matrix."""
+
+    column: str
+    levels: Mapping[int, str]  # the level of each column of the table that is its indicator
+    width: int  # number of columns of the matrix
+
+    @property
+    def name(self) -> str:
+        """Name of the matrix."""
+        return f"{self.column}::E"
+
+    @property
+    def dims(self) -> dict[str, Dim]:
+        """Dimensions of the matrix."""
+        levels = Dim(len(self.levels), tuple(self.levels.values()))
+        return {f"{self.column}::level": levels, f"{self.column}::embedding": Dim(self.width)}
 
 
 @dataclass(frozen=True)
@@ -33,6 +70,30 @@ class Inputs:
     # shape (n_features,), or None: the inputs of the network are ``(table - offset) / scale``.
     offset: NDArray[np.floating] | None = None
     scale: NDArray[np.floating] | None = None
+    embeddings: tuple[Embedding, ...] = ()
+
+    @cached_property
+    def kept(self) -> list[int]:
+        """Columns of the table that the network sees themselves."""
+        embedded = {column for each in self.embeddings for column in each.levels}
+        return [column for column in range(self.table.shape[1]) if column not in embedded]
+
+    @property
+    def of_network(self) -> dict[str, Dim]:
+        """The dimension of the inputs of the network."""
+        if not self.embeddings:
+            return {"feature": Dim(self.table.shape[1], self.features)}
+        labels = [*(self.features or ())]
+        learnt = [f"{each.name}[{k}]" for each in self.embeddings for k in range(each.width)]
+        of_inputs = (*(labels[column] for column in self.kept), *learnt)
+        return {"input": Dim(len(of_inputs), of_inputs)}
+
+    def dims(self, feature: str) -> dict[str, Dim]:
+        """Dimensions of the columns of the table, and of what is learnt of categories."""
+        found = {feature: Dim(self.table.shape[1], self.features)}
+        for each in self.embeddings:
+            found |= each.dims
+        return found
 
     @property
     def filled(self) -> NDArray[np.floating]:
@@ -59,11 +120,19 @@ class Inputs:
         Missing entries are variables of the model; the container has the means of their columns.
         """
         seen: TensorVariable = self.seen(pm.Data(name, self.filled, dims=dims))
-        if not np.isnan(self.table).any():
+        if np.isnan(self.table).any():
+            with pm.Model(name=name):
+                columns = self.features or range(self.table.shape[1])
+                seen = completed(seen, self.seen(self.table), columns)
+        if not self.embeddings:
             return seen
-        with pm.Model(name=name):
-            columns = self.features or range(self.table.shape[1])
-            return completed(seen, self.seen(self.table), columns)
+        parts = [seen[:, np.array(self.kept, int)]]
+        for each in self.embeddings:
+            shape = [dim.length for dim in each.dims.values()]
+            matrix = pm.Normal(each.name, shape=shape, dims=tuple(each.dims))
+            parts.append(seen[:, np.array([*each.levels])] @ matrix)
+        together: TensorVariable = pt.concatenate(parts, axis=1)
+        return together
 
 
 @dataclass(frozen=True)
@@ -93,6 +162,7 @@ def inputs(
     X: ArrayLike | pd.DataFrame,
     standardize: bool = False,
     missing: Missing = None,
+    embed: Mapping[str, int] | None = None,
     name: str = "X",
 ) -> Inputs:
     """Inputs of a network, of shape (n_obs, n_features); the columns of a table have names.
@@ -126,8 +196,9 @@ def inputs(
     advice = f"remove or impute them, or pass {ways[name]} to have them drawn"
     advice = "make those NaN that are to be drawn" if missing else advice
     require_finite(name, known, advice, table.columns)
+    embeddings = _embeddings(embed, table.columns or ())
     if not standardize:
-        return Inputs(values, table.columns)
+        return Inputs(values, table.columns, embeddings=embeddings)
     is_left = (np.isin(values, (0, 1)) | np.isnan(values)).all(axis=0)
     spread = np.nanstd(values, axis=0)
     return Inputs(
@@ -135,7 +206,29 @@ def inputs(
         table.columns,
         np.where(is_left, 0, np.nanmean(values, axis=0)).astype(values.dtype),
         np.where(is_left | (spread == 0), 1, spread).astype(values.dtype),
+        embeddings,
     )
+
+
+def _embeddings(embed: object, labels: tuple[object, ...]) -> tuple[Embedding, ...]:
+    if embed is None:
+        return ()
+    if not isinstance(embed, Mapping):
+        raise ValueError(
+            f'embed must be a dict from columns to lengths of rows, such as {{"depot": 2}}; got '
+            f"{embed!r}."
+        )
+    found = []
+    for column, width in embed.items():
+        levels = {i: level_of(label, column) for i, label in enumerate(labels)}
+        known = {i: level for i, level in levels.items() if level is not None}
+        if not known:
+            raise ValueError(
+                f"embed must name columns of text or categories, of {before_encoding(labels)}; "
+                f"got {column!r}."
+            )
+        found.append(Embedding(column, known, positive_integer(f"embed[{column!r}]", width)))
+    return tuple(found)
 
 
 def images(X: ArrayLike) -> Inputs:

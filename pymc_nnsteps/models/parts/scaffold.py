@@ -126,7 +126,7 @@ class Scaffold:
     inputs: data.Inputs
     response: Response
     units: tuple[int, ...]  # widths of the layers, from the inputs to the outputs
-    dims: dict[str, Dim]  # ``"feature"``, ``"hidden1"``, ..., ``"output"``
+    dims: dict[str, Dim]  # ``"feature"`` (or ``"input"``), ``"hidden1"``, ..., ``"output"``
 
     @property
     def n_obs(self) -> int:
@@ -140,7 +140,7 @@ class Scaffold:
 
     def alone(self, build: Build) -> pm.Model:
         """The network in a model of its own."""
-        return rehearsed(lambda: self._build(build), self.dims)
+        return rehearsed(lambda: self._build(build), self._every_dim)
 
     def add(self, build: Build, more_dims: Mapping[str, Dim] | None = None) -> pm.Model:
         """Add the network to the model whose context is open, or to a new one.
@@ -148,8 +148,12 @@ class Scaffold:
         ``more_dims`` are dimensions beside those of the layers.
         """
         layers.require_size(self.units, self.n_obs)
-        dims = self.dims | self.response.dims | dict(more_dims or {})
+        dims = self._every_dim | self.response.dims | dict(more_dims or {})
         return add_rehearsed(lambda: self._build(build), dims, self.n_obs)
+
+    @property
+    def _every_dim(self) -> dict[str, Dim]:
+        return self.inputs.dims("feature") | self.dims
 
     def _build(self, build: Build) -> None:
         build(self.inputs.add("inputs", ("obs", "feature")), self.response.add())
@@ -165,14 +169,15 @@ def scaffold(
     missing: data.Missing,
     exposure: object = None,
     censored: object = None,
+    embed: Mapping[str, int] | None = None,
 ) -> Scaffold:
     """Read the data of a network with these hidden layers, as :func:`response` does."""
     likelihood_of(likelihood, own, {})
-    inputs = data.inputs(X, standardize, missing)
-    n_obs, n_features = inputs.table.shape
-    found = response(likelihood, own, X, y, n_obs, exposure, censored)
-    units = (n_features, *layers.layer_sizes(hidden), found.targets.n_outputs)
-    return Scaffold(inputs, found, units, layer_dims(units, inputs.features, found.outputs))
+    inputs = data.inputs(X, standardize, missing, embed)
+    found = response(likelihood, own, X, y, len(inputs.table), exposure, censored)
+    outputs = Dim(found.targets.n_outputs, found.outputs)
+    dims = layer_dims(inputs.of_network, layers.layer_sizes(hidden), outputs)
+    return Scaffold(inputs, found, tuple(dim.length for dim in dims.values()), dims)
 
 
 PACKAGE = str(Path(__file__).parents[2])
