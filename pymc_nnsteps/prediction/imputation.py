@@ -67,6 +67,14 @@ class ImputedColumn:
         """Mean of all entries of the column, of which the missing ones are picked."""
         return _picked(parameters(self.entries)[0])[0]
 
+    @property
+    def sigma(self) -> TensorVariable:
+        """Standard deviation of an entry given other columns."""
+        sigma = parameters(self.entries)[1]
+        if not all(sigma.type.broadcastable):
+            raise NotConjugate(f"the standard deviation of {describe(self.entries)} varies")
+        return sigma.flatten()[0] if sigma.ndim else sigma
+
 
 @dataclass(frozen=True)
 class Imputation:
@@ -209,7 +217,7 @@ def _completed(
             for k, column in enumerate(columns)
         ]
     )
-    scales = pt.stack([_scale(column) for column in columns])
+    scales = pt.stack([column.sigma for column in columns])
     one = pt.eye(len(columns))
     solved = pt.linalg.solve_triangular(one - lines[:, 1:][:, numbers], one, lower=True)
     root = solved * scales
@@ -266,11 +274,3 @@ def _columns_used(column: ImputedColumn) -> Iterator[int | None]:
                 rows, numbers = indices_from_subtensor(given, part.owner.op.idx_list)
             stated = None if rows != slice(None) else constant_or_none(numbers)
             yield from [None] if stated is None else stated
-
-
-def _scale(column: ImputedColumn) -> TensorVariable:
-    """Standard deviation of a column given others."""
-    sigma = parameters(column.entries)[1]
-    if not all(sigma.type.broadcastable):
-        raise NotConjugate(f"the standard deviation of {describe(column.entries)} varies")
-    return sigma.flatten()[0] if sigma.ndim else sigma

@@ -31,6 +31,7 @@ from pymc_nnsteps.graphs.search import once_per_model
 from pymc_nnsteps.graphs.shapes import shapes_of
 from pymc_nnsteps.kernels.compiling import without_bookkeeping
 from pymc_nnsteps.network.functional import WIDE
+from pymc_nnsteps.steps.imputed_rows import moved_by_gradients
 from pymc_nnsteps.steps.information import is_expected
 from pymc_nnsteps.steps.integrated import block_to_collapse
 from pymc_nnsteps.steps.network_curvature import NetworkCurvature, network_curvature
@@ -205,8 +206,9 @@ def beside_gibbs(model: pm.Model) -> list[tuple[TensorVariable, str, str]]:
     networks, found = networks_of(model), []
     weights = networks.functional.intersection(model.free_RVs).difference(networks.of_gibbs)
     moved, unmoved = _beside_gibbs_in(model, tuple(model.free_RVs)) if weights else ((), None)
-    curvature = network_curvature(model, moved) if moved and unmoved is None else None
-    integrated_out = "" if curvature is None else _integrated_out(model, moved)
+    by_gradients = moved_by_gradients(model, moved)
+    curvature = network_curvature(model, by_gradients) if moved and unmoved is None else None
+    integrated_out = "" if curvature is None else _integrated_out(model, by_gradients)
     for rv in model.free_RVs:
         if not _enabled:
             step, why = _of_pymc(rv), "nns.set_auto_assign(False) has turned off other steps"
@@ -214,8 +216,10 @@ def beside_gibbs(model: pm.Model) -> list[tuple[TensorVariable, str, str]]:
             continue
         elif rv in networks.wide:
             step, why = "PCNL", WIDE_REASON
-        elif rv in moved and curvature is not None:
+        elif rv in by_gradients and curvature is not None:
             step, why = "HMC", _why_moved(rv, curvature, integrated_out)
+        elif rv in moved and curvature is not None:
+            step, why = "HMC", "missing inputs, moved row by row after a trajectory of the weights"
         elif needs_gibbs(model, rv):
             step, why = _of_pymc(rv), "Gibbs has no conditional for it"
         elif rv not in weights:

@@ -32,7 +32,7 @@ from pymc_nnsteps.moves.contract import Choice
 from pymc_nnsteps.steps.assignment import hmc_is_competent
 from pymc_nnsteps.steps.compiled import OfData
 from pymc_nnsteps.steps.flat import FlatDensity, Located
-from pymc_nnsteps.steps.imputed_rows import ImputedRows
+from pymc_nnsteps.steps.imputed_rows import ImputedRows, moved_by_gradients
 from pymc_nnsteps.steps.integrated import block_to_collapse
 from pymc_nnsteps.steps.metric import Metric
 from pymc_nnsteps.steps.relabelling import Relabelling
@@ -103,6 +103,10 @@ class HMC(Step):
 
     A trajectory has a random length and is accepted as a whole, or is multinomial and ends where it
     turns back (no-U-turn). It is one call of a compiled loop, the gradient included.
+
+    Missing entries of the inputs (``nns.blocks.table(..., missing="impute")``) are moved apart from
+    the weights, row by row: by proposals from their law given the rest of the row, and along short
+    trajectories.
 
     Scales that another step draws given the weights hardly move, as the weights hold on to them.
     So a second trajectory moves these scales and multiplies the weights by the same factors
@@ -234,9 +238,11 @@ class HMC(Step):
         self._initial_point = initial_point
         in_c = c_by_default(compile_kwargs)
         shapes = shapes_of(model, initial_point)
-        block = block_to_collapse(model, rvs, collapse, shapes)
+        by_gradients = moved_by_gradients(model, rvs)
+        block = block_to_collapse(model, by_gradients, collapse, shapes)
         integrated_out = () if block is None else block.draws
-        moved = [rv for rv in rvs if rv not in integrated_out]
+        self.integrated_out = [str(model.rvs_to_values[rv].name) for rv in integrated_out]
+        moved = [rv for rv in by_gradients if rv not in integrated_out]
         self._metric = Metric(model, moved, metric, in_c, integrated_out)
         self._largest_size = LARGEST_SIZE if self._metric.kind == "network" else math.inf
         self._block = None if block is None else Sweep(model, [block], shapes, in_c)
@@ -248,7 +254,7 @@ class HMC(Step):
         self._density = density = self._compiled(model, moved, block, compile_kwargs)
         along = [] if self._scales is None else self._scales.along
         self._relabelled = Relabelling(model, [*rvs, *along] if relabel else [])
-        self._imputed = ImputedRows(model, rvs, in_c)
+        self._imputed = ImputedRows(model, rvs, in_c, follow=True)
         located = density.read(initial_point)
         with announced("trajectories", SECONDS):
             start, ones = density(located), np.ones(len(located.place))
@@ -310,11 +316,6 @@ class HMC(Step):
     def moved(self) -> list[str]:
         """Names of the value variables that trajectories move."""
         return self._density.values
-
-    @property
-    def integrated_out(self) -> list[str]:
-        """Names of those that are integrated out, and drawn after a trajectory."""
-        return [value.name for value in self.vars if value.name not in self.moved]
 
     def log_density(self, point: PointType) -> float:
         """Log density that trajectories follow, up to a constant."""

@@ -12,13 +12,18 @@ along, such that their noise :math:`L - E(L \mid x)` stays: neither its density 
 changes. So a row is accepted by the ratio of the densities of what is left, such as targets and
 gates. Steps :math:`\beta` go from 1 (a draw from the law) down to small ones, without tuning.
 
+Targets of little noise confine the missing entries of a row to a thin curved set, along which such
+steps are small. Where a density has gradients, rows then follow trajectories, each accepted by
+itself: a row has few missing entries, so that steps may be long where those of a trajectory in all
+entries and weights may not.
+
 References
 ----------
 Cotter, Roberts, Stuart and White, *MCMC Methods for Functions*, Statistical Science 28 (2013),
-Section 4.2.
+Section 4.2. Neal, *MCMC Using Hamiltonian Dynamics*, Handbook of Markov Chain Monte Carlo (2011).
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -45,6 +50,9 @@ from pymc_nnsteps.steps.compiled import Compiled
 STEPS = (1.0, 0.5, 0.25, 0.12, 0.06)
 """Values of beta, one after another."""
 
+SIZES, LEAPS = (0.3, 0.1, 0.03), 8
+"""Sizes of leapfrog steps, in standard deviations of columns given those before; their number."""
+
 
 @dataclass(frozen=True)
 class RowMove:
@@ -70,6 +78,14 @@ class RowMove:
 def imputed_rows(model: pm.Model, moved: Collection[TensorVariable]) -> list[RowMove]:
     """Moves of the tables with missing entries whose variables are all among some."""
     return [move for move in _moves_of(model) if set(move.moved) <= set(moved)]
+
+
+def moved_by_gradients(model: pm.Model, rvs: Sequence[TensorVariable]) -> list[TensorVariable]:
+    """A step's variables without missing entries that it moves by row, if there are others."""
+    entries = {
+        column.entries for move in imputed_rows(model, rvs) for column in move.imputation.columns
+    }
+    return [rv for rv in rvs if rv not in entries] or list(rvs)
 
 
 @once_per_model
@@ -125,17 +141,26 @@ def _follow(model: pm.Model, imputation: Imputation, rows: Known) -> RowMove:
 
 
 class ImputedRows:
-    """New values of missing inputs and of layers behind them, of tables that a step moves whole."""
+    """New values of missing inputs and of layers behind them, of tables that a step moves whole.
+
+    With ``follow`` rows also follow trajectories, by gradients of the density.
+    """
 
     def __init__(
         self,
         model: pm.Model,
         moved: Collection[TensorVariable],
         compile_kwargs: Mapping[str, Any],
+        *,
+        follow: bool = False,
     ) -> None:
         values = [model.rvs_to_values[rv] for rv in model.free_RVs]
         self._read = [str(value.name) for value in values]
         self._moves = []
+
+        def compiled(given: list[TensorVariable], outputs: list[TensorVariable]) -> Compiled:
+            return Compiled([*given, *values], model.replace_rvs_by_values(outputs), compile_kwargs)
+
         for move in imputed_rows(model, moved):
             if not move.imputation.holds_own_rows:
                 raise ValueError(
@@ -144,26 +169,34 @@ class ImputedRows:
                 )
             shape = len(STEPS), len(move.imputation.missing), len(move.imputation.columns)
             noise = pt.tensor(dtype="float64", shape=shape)
-            centre, change = move.completed.type(), move.completed.type()
+            x = move.completed
+            place, centre, change = x.type(), x.type(), x.type()
             step, level = pt.scalar(dtype="float64"), pt.vector(dtype="float64")
-            drawn = _drawn(move, noise)
-            new = _new_values(model, move, (centre, change), step, level)
+            proposed = (centre + pt.sqrt(1 - step**2) * (x - centre) + step * change).astype(
+                x.dtype
+            )
             functions = [
-                Compiled([*given, *values], model.replace_rvs_by_values(outputs), compile_kwargs)
-                for given, outputs in (([noise], drawn), ([centre, change, step, level], new))
+                compiled([noise], _drawn(move, noise)),
+                compiled([centre, change, step, level], _new_values(model, move, proposed, level)),
             ]
+            if follow:
+                functions += [
+                    compiled([], [x, _scales(move)]),
+                    compiled([place], _density_and_slopes(model, move, place)),
+                    compiled([place, level], _new_values(model, move, place, level)),
+                ]
             names = [str(model.rvs_to_values[rv].name) for rv in move.moved]
-            self._moves.append((names, shape, functions))
+            self._moves.append((names, shape, move.imputation.missing, functions))
 
     def __call__(
         self, rng: np.random.Generator, point: Mapping[str, NDArray[Any]]
     ) -> dict[str, NDArray[Any]]:
         """New values of what is moved."""
         found: dict[str, NDArray[Any]] = {}
-        for names, shape, functions in self._moves:
+        for names, shape, missing, functions in self._moves:
             for function in functions:
                 function.refresh_if_data_changed()
-            propose, judge = functions
+            propose, judge, *following = functions
             state = {**point, **found}
             noise, levels = rng.standard_normal(shape), np.log(rng.random(shape[:2]))
             centre, *changes = propose(noise, *(state[name] for name in self._read))
@@ -171,8 +204,37 @@ class ImputedRows:
                 given = centre, change, np.array(step), level
                 new = judge(*given, *(state[name] for name in self._read))
                 state.update(zip(names, new, strict=True))
+            for size in SIZES if following else ():
+                values = [state[name] for name in self._read]
+                new = _followed(rng, missing, size, values, *following)
+                state.update(zip(names, new, strict=True))
             found |= {name: state[name] for name in names}
         return found
+
+
+def _followed(
+    rng: np.random.Generator,
+    missing: NDArray[np.bool_],
+    size: float,
+    values: Sequence[NDArray[Any]],
+    where: Compiled,
+    slopes_at: Compiled,
+    settle: Compiled,
+) -> list[NDArray[Any]]:
+    """New values after leapfrog steps of all rows, each of which is accepted by itself."""
+    x, scales = where(*values)
+    velocity = rng.standard_normal(missing.shape) * missing
+    before, slope = slopes_at(x, *values)
+    energy = (velocity**2).sum(axis=1) / 2 - before
+    with np.errstate(over="ignore", invalid="ignore"):
+        for _ in range(LEAPS):
+            velocity = velocity + size / 2 * scales * slope
+            x = (x + size * scales * velocity).astype(x.dtype)
+            after, slope = slopes_at(x, *values)
+            velocity = velocity + size / 2 * scales * slope
+        change = energy - (velocity**2).sum(axis=1) / 2 + after
+    level = np.where(np.log(rng.random(len(x))) < change, -np.inf, np.inf)
+    return list(settle(x, level, *values))
 
 
 def _drawn(move: RowMove, noise: TensorVariable) -> list[TensorVariable]:
@@ -187,36 +249,58 @@ def _drawn(move: RowMove, noise: TensorVariable) -> list[TensorVariable]:
     return [centre, *((draw - centre).astype(centre.dtype) for draw in draws)]
 
 
-def _new_values(
-    model: pm.Model,
-    move: RowMove,
-    law: tuple[TensorVariable, TensorVariable],
-    step: TensorVariable,
-    level: TensorVariable,
-) -> list[TensorVariable]:
-    """Values of what is moved after each row has been proposed and judged.
+def _scales(move: RowMove) -> TensorVariable:
+    """Standard deviations of columns given those before, 1 without gaps: shape (n_features,)."""
+    scales: Any = pt.ones(move.imputation.missing.shape[1])
+    for column in move.imputation.columns:
+        scales = pt.set_subtensor(scales[column.number], column.sigma)
+    return scales
 
-    The law of the missing entries is given by their means, and what a draw adds to these.
-    """
-    x, (centre, change) = move.completed, law
-    proposed = centre + pt.sqrt(1 - step**2) * (x - centre) + step * change
-    new: dict[Any, Any] = {x: proposed.astype(x.dtype)}
-    fixed = {rv: rv for rv in move.judges}
-    for rv in move.layers:
-        mean = parameters(rv)[0]
-        [shifted] = substitute([mean], new | fixed)
-        new[rv] = (rv + shifted - mean).astype(rv.dtype)
-    log_ratio: Any = 0.0
-    for rv, (placeholder, before) in move.judges.items():
-        [after] = substitute([before], new | fixed)
-        value = model.rvs_to_values[rv] if rv in model.observed_RVs else rv
-        [change] = substitute([after - before], {placeholder: value})
-        log_ratio += change.sum(axis=list(range(1, change.ndim)))
-    accepted = pt.lt(level, log_ratio)
+
+def _density_and_slopes(
+    model: pm.Model, move: RowMove, place: TensorVariable
+) -> list[TensorVariable]:
+    """Log density of each row at completed inputs, with its derivatives in missing entries."""
+    density = _judged(model, move, _moved_along(move, place))
+    for column in move.imputation.columns:
+        [mean] = substitute([column.mean], {column.before: place})
+        density -= pt.sqr((place[:, column.number] - mean) / column.sigma) / 2
+    [density] = model.replace_rvs_by_values([density])
+    slopes: Any = pt.grad(density.sum(), place)
+    return [density, pt.where(move.imputation.missing, slopes, 0.0)]
+
+
+def _new_values(
+    model: pm.Model, move: RowMove, proposed: TensorVariable, level: TensorVariable
+) -> list[TensorVariable]:
+    """Values of what is moved after each row has been proposed and judged."""
+    new = _moved_along(move, proposed)
+    accepted = pt.lt(level, _judged(model, move, new) - _judged(model, move, {}))
     found = []
     for column in move.imputation.columns:
-        moved = new[x][column.rows, column.number]
+        moved = proposed[column.rows, column.number]
         found.append(pt.where(accepted[column.rows], moved, column.entries))
     for rv in move.layers:
         found.append(pt.where(pt.shape_padright(accepted, rv.ndim - 1), new[rv], rv))
     return found
+
+
+def _moved_along(move: RowMove, proposed: TensorVariable) -> dict[Any, Any]:
+    """Completed inputs and the layers behind them, with the noise of these held."""
+    new: dict[Any, Any] = {move.completed: proposed}
+    for rv in move.layers:
+        mean = parameters(rv)[0]
+        [shifted] = substitute([mean], new | {judge: judge for judge in move.judges})
+        new[rv] = (rv + shifted - mean).astype(rv.dtype)
+    return new
+
+
+def _judged(model: pm.Model, move: RowMove, new: Mapping[Any, Any]) -> Any:
+    """Log density of what judges each row, with new values of what moves."""
+    total: Any = 0.0
+    for rv, (placeholder, before) in move.judges.items():
+        [density] = substitute([before], {**new, **{judge: judge for judge in move.judges}})
+        value = model.rvs_to_values[rv] if rv in model.observed_RVs else rv
+        [density] = substitute([density], {placeholder: value})
+        total += density.sum(axis=list(range(1, density.ndim)))
+    return total

@@ -21,6 +21,7 @@ BENCHMARKS = {
     "o": "effects",
     "p": "threads",
     "q": "convergence",
+    "r": "missing",
 }
 
 

@@ -8,8 +8,9 @@ import pytest
 
 import pymc_nnsteps as nns
 from pymc_nnsteps.graphs.shapes import shapes_of
+from pymc_nnsteps.kernels.compiling import c_by_default
 from pymc_nnsteps.steps.assignment import beside_gibbs
-from pymc_nnsteps.steps.imputed_rows import ImputedRows, imputed_rows
+from pymc_nnsteps.steps.imputed_rows import ImputedRows, imputed_rows, moved_by_gradients
 from pymc_nnsteps.steps.integrated import block_to_collapse
 from tests.prediction.draws import made_up
 
@@ -48,7 +49,9 @@ def test_laws_of_missing_inputs_are_gibbs_s_where_hmc_moves_the_entries():
     entries = ["inputs::2_missing", "inputs::0_missing"]
     assert [rv.name for rv in by_hmc] == [*entries, "W_ih1", "bh1", "W_h1o", "bo"]
     assert len(imputed_rows(model, by_hmc)) == 1
-    block = block_to_collapse(model, by_hmc, "auto", shapes_of(model))
+    weights = moved_by_gradients(model, by_hmc)
+    assert weights == by_hmc[len(entries) :]
+    block = block_to_collapse(model, weights, "auto", shapes_of(model))
     assert [rv.name for rv in block.draws] == ["W_h1o", "bo"]
 
 
@@ -115,8 +118,13 @@ def test_data_that_have_changed_since():
         model.initial_point()
 
 
-def test_the_joint_law_of_inputs_layers_and_targets_stays():
-    """Rows drawn from the model; would catch a wrong step, ratio, noise that is not held."""
+@pytest.mark.parametrize("follow", [False, True])
+def test_the_joint_law_of_inputs_layers_and_targets_stays(follow, monkeypatch):
+    """Rows drawn from the model; would catch a wrong step, ratio, or noise that is not held.
+
+    Leapfrog steps are as coarse as they may be, so that a wrong energy would be seen too.
+    """
+    monkeypatch.setattr("pymc_nnsteps.steps.imputed_rows.SIZES", (0.9, 0.9, 0.9))
     n, weights, sigma = 20000, np.array([0.3, 0.8]), 0.6
     X = pd.DataFrame(RNG.normal(size=(n, 2)), columns=["a", "b"])
     a = weights[0] + weights[1] * X["b"] + sigma * RNG.normal(size=n)
@@ -131,7 +139,7 @@ def test_the_joint_law_of_inputs_layers_and_targets_stays():
         layer = pm.Normal("Z", x @ w, 0.5)
         pm.Bernoulli("gate", logit_p=2 * layer)
         pm.Normal("y", abs(layer) + pm.Data("offset", offset), 0.4, observed=y)
-    move = ImputedRows(model, model.free_RVs, {})
+    move = ImputedRows(model, model.free_RVs, c_by_default(None), follow=follow)
     point = model.initial_point() | {
         "inputs::a_weights": weights,
         "inputs::a_sigma_log__": np.log(sigma),
