@@ -130,9 +130,14 @@ def factorise_band(
 
 @jit
 def draw_banded(
-    design: Array, weight: Array, response: Array, prior: Array, mean: Array, lengths: Array,
+    design: Array,
+    weight: Array,
+    response: Array,
+    prior: Array,
+    mean: Array,
+    lengths: Array,
     noise: Array,
-) -> tuple[Array, Array, Array]:  # fmt: skip
+) -> tuple[Array, Array, Array]:
     """Draw ``N(P^{-1} h, P^{-1})``, ``P = diag(prior) + C^T diag(w) C``, the same for all labels.
 
     What rows of the design do not see together stays zero in P and in its factor; entries are put
@@ -214,9 +219,14 @@ def draw_tridiagonal(diagonal: Array, above: Array, linear: Array, noise: Array)
 
 @jit
 def draw_windows(
-    window: Array, coefficient: Array, variance: Array, observed_variance: Array, mean: Array,
-    response: Array, noise: Array,
-) -> Array:  # fmt: skip
+    window: Array,
+    coefficient: Array,
+    variance: Array,
+    observed_variance: Array,
+    mean: Array,
+    response: Array,
+    noise: Array,
+) -> Array:
     r"""Entries of which no two observations see the same, drawn for each label.
 
     With the entries of window k, :math:`v \sim N(u, S)` and

@@ -69,8 +69,12 @@ def whiten(above: Above, sample: int, first: int, factor: Array, whitened: Array
 
 @jit
 def draw_collapsed_gates(
-    logit: Array, slope: Array, gates: Array, above: Above, uniform: Array,
-) -> Array:  # fmt: skip
+    logit: Array,
+    slope: Array,
+    gates: Array,
+    above: Above,
+    uniform: Array,
+) -> Array:
     """Draw gates in turn, with the activations behind them integrated out.
 
     The activations have means ``gates * slope`` and the given variances, and are seen through the

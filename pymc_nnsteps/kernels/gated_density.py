@@ -113,14 +113,27 @@ def set_scene(
             logit[a, n] -= gates.logit_factor[a, n] * pre[a, n]
             level[a, n] -= gates.level_factor[a, n] * pre[a, n]
     return GatedWorkspace(
-        layer.inputs, logit, gates.logit_factor, level, gates.level_factor,
-        above.response.T.copy(), above.weight, scaled, above.variance,
-        np.empty((units, n_obs)), np.empty((units, n_obs)), np.empty((units, n_obs)),
-        np.empty((units, n_obs)), np.empty((units, n_obs)),
-        np.empty((m, n_obs)), np.empty((m, n_obs)),
-        np.empty((n_pairs, n_obs)), np.empty((n_pairs, n_obs)),
-        np.empty((m, n_obs)), np.empty(units),
-    )  # fmt: skip
+        layer.inputs,
+        logit,
+        gates.logit_factor,
+        level,
+        gates.level_factor,
+        above.response.T.copy(),
+        above.weight,
+        scaled,
+        above.variance,
+        np.empty((units, n_obs)),
+        np.empty((units, n_obs)),
+        np.empty((units, n_obs)),
+        np.empty((units, n_obs)),
+        np.empty((units, n_obs)),
+        np.empty((m, n_obs)),
+        np.empty((m, n_obs)),
+        np.empty((n_pairs, n_obs)),
+        np.empty((n_pairs, n_obs)),
+        np.empty((m, n_obs)),
+        np.empty(units),
+    )
 
 
 @inline
@@ -331,9 +344,14 @@ def pull_back(weights: GatedPosition, scene: GatedWorkspace, slope: GatedPositio
 
 @inline
 def add_prior(
-    value: Array, precision: Array, linear: Array, order: Array, rate: Array, shift: float,
+    value: Array,
+    precision: Array,
+    linear: Array,
+    order: Array,
+    rate: Array,
+    shift: float,
     slope: Array,
-) -> tuple[float, float]:  # fmt: skip
+) -> tuple[float, float]:
     """Add the slope of a log prior; returns it, and its slope in the log of the global scale."""
     density, by_shift, inverse = 0.0, 0.0, math.exp(-shift)
     for j in range(len(value)):
@@ -358,16 +376,26 @@ def add_priors(
     slope.scales[of_rows + 1] = 0.0
     for a in range(units):
         more, by_shift = add_prior(
-            weights.rows[a], rows.precision[a], rows.linear[a], rows.order[a], rows.rate[a],
-            weights.scales[of_rows], slope.rows[a],
-        )  # fmt: skip
+            weights.rows[a],
+            rows.precision[a],
+            rows.linear[a],
+            rows.order[a],
+            rows.rate[a],
+            weights.scales[of_rows],
+            slope.rows[a],
+        )
         density += more
         slope.scales[of_rows] += by_shift
     for i in range(m):
         more, by_shift = add_prior(
-            weights.outgoing[i], outgoing.precision[i], outgoing.linear[i], outgoing.order[i],
-            outgoing.rate[i], weights.scales[of_rows + 1], slope.outgoing[i],
-        )  # fmt: skip
+            weights.outgoing[i],
+            outgoing.precision[i],
+            outgoing.linear[i],
+            outgoing.order[i],
+            outgoing.rate[i],
+            weights.scales[of_rows + 1],
+            slope.outgoing[i],
+        )
         slope.scales[of_rows + 1] += by_shift
         b, linear = weights.bias[i], outgoing.linear[i, units]
         precision = outgoing.precision[i, units]
@@ -394,9 +422,15 @@ def place_in(q: Array, scaled: Array, units: int) -> GatedPosition:
 
 @jit
 def evaluate(
-    q: Array, width: float, scene: GatedWorkspace, rows: Tails, outgoing: Tails, laws: Laws,
-    weights: GatedPosition, gradient: Array,
-) -> float:  # fmt: skip
+    q: Array,
+    width: float,
+    scene: GatedWorkspace,
+    rows: Tails,
+    outgoing: Tails,
+    laws: Laws,
+    weights: GatedPosition,
+    gradient: Array,
+) -> float:
     """Log density at coordinates; fills its slope, and the weights there."""
     units, d = weights.rows.shape
     place, slope = place_in(q, scene.scaled, units), place_in(gradient, scene.scaled, units)

@@ -84,9 +84,15 @@ def n_averages(d: int, n_outputs: int, n_scales: int) -> int:
 def evaluate_gated(density: GatedDensity, q: Array, slope: Array) -> float:
     """Log density at coordinates; fills its slope, and the weights there."""
     return evaluate(
-        q, density.width, density.scene, density.rows, density.outgoing, density.laws,
-        density.weights, slope,
-    )  # fmt: skip
+        q,
+        density.width,
+        density.scene,
+        density.rows,
+        density.outgoing,
+        density.laws,
+        density.weights,
+        slope,
+    )
 
 
 @jit
@@ -207,10 +213,21 @@ def end_of(
 
 @jit
 def move_gated_layer(
-    layer: LayerWeights, gates: GatedUnits, row_tails: Tails, outgoing: Array,
-    outgoing_tails: Tails, above: Above, scaled: Array, laws: Laws, gram: Array, averages: Array,
-    rho: Array, normal: Array, refresh: Array, uniform: Array,
-) -> MovedGatedLayer:  # fmt: skip
+    layer: LayerWeights,
+    gates: GatedUnits,
+    row_tails: Tails,
+    outgoing: Array,
+    outgoing_tails: Tails,
+    above: Above,
+    scaled: Array,
+    laws: Laws,
+    gram: Array,
+    averages: Array,
+    rho: Array,
+    normal: Array,
+    refresh: Array,
+    uniform: Array,
+) -> MovedGatedLayer:
     """Follow one trajectory, and draw the gates at its end.
 
     Outgoing weights, (m, units + 1), have the bias of each output last, with a Gaussian prior;

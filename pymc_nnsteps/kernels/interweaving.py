@@ -239,9 +239,14 @@ def mean_of(fixed: Fixed, seen: QuadraticTerms, unit: Unit, linear: Array) -> Ar
 
 @inline
 def propose(
-    fixed: Fixed, unit: Unit, mean: Array, rho: float, normal: Array, activation: ActivationPieces,
+    fixed: Fixed,
+    unit: Unit,
+    mean: Array,
+    rho: float,
+    normal: Array,
+    activation: ActivationPieces,
     new: Unit,
-) -> None:  # fmt: skip
+) -> None:
     """Fill a new row by Crank and Nicolson's step about a mean, and where it takes ``z_a``."""
     spread = math.sqrt((1.0 - rho) * (1.0 + rho))
     new_row = normal.copy()
@@ -273,9 +278,15 @@ def look_back(
 
 @inline
 def weigh(
-    fixed: Fixed, seen: QuadraticTerms, unit: Unit, new: Unit, linear: Array, rho: float,
-    normal: Array, scratch: RowScratch,
-) -> float:  # fmt: skip
+    fixed: Fixed,
+    seen: QuadraticTerms,
+    unit: Unit,
+    new: Unit,
+    linear: Array,
+    rho: float,
+    normal: Array,
+    scratch: RowScratch,
+) -> float:
     """Log of the ratio of densities and proposals, with ``P m`` of the new row."""
     log_ratio = log_ratio_levels(unit.level, new.level, seen, scratch.weight)
     log_ratio += log_ratio_weights(fixed, unit, new, solve_both(new.factor, linear), rho, normal)
@@ -299,9 +310,15 @@ def log_ratio_weights(
 def empty_unit(n_obs: int, d: int) -> Unit:
     """Room for a unit."""
     return Unit(
-        np.empty(d), np.empty(n_obs), np.empty(n_obs), np.empty(n_obs), np.empty(n_obs),
-        np.empty(n_obs), np.empty((d, d)), np.empty((d, d)),
-    )  # fmt: skip
+        np.empty(d),
+        np.empty(n_obs),
+        np.empty(n_obs),
+        np.empty(n_obs),
+        np.empty(n_obs),
+        np.empty(n_obs),
+        np.empty((d, d)),
+        np.empty((d, d)),
+    )
 
 
 @inline
@@ -346,9 +363,14 @@ def read_layer(
 
 @jit
 def move_rows(
-    layer: LayerWeights, pre: Array, activation: ActivationPieces, above: Above, rho: Array,
-    normal: Array, uniform: Array,
-) -> Moved:  # fmt: skip
+    layer: LayerWeights,
+    pre: Array,
+    activation: ActivationPieces,
+    above: Above,
+    rho: Array,
+    normal: Array,
+    uniform: Array,
+) -> Moved:
     r"""Move the rows of a layer's weights in turn, each with its pre-activations.
 
     Unit ``a`` has pre-activations :math:`z_a = X w_a + e_a`, of which ``e_a`` stays. Where the

@@ -158,9 +158,14 @@ def find_step(fixed: Fixed, row: Array, score: Array, factor: Array) -> Array:
 
 @inline
 def look_above(
-    whitened: Array, residual: Array, column: int, gates: Array, gate: GatedUnit,
-    seen: QuadraticTerms, mean: Array,
-) -> None:  # fmt: skip
+    whitened: Array,
+    residual: Array,
+    column: int,
+    gates: Array,
+    gate: GatedUnit,
+    seen: QuadraticTerms,
+    mean: Array,
+) -> None:
     """Fill what is seen of a unit's activations, without their own part, and their means."""
     score_and_curvature(whitened, residual, column, seen)
     for n in range(len(gates)):
@@ -170,9 +175,13 @@ def look_above(
 
 @inline
 def look_from(
-    fixed: Fixed, row: Array, gate: GatedUnit, seen: QuadraticTerms, scratch: GateScratch,
+    fixed: Fixed,
+    row: Array,
+    gate: GatedUnit,
+    seen: QuadraticTerms,
+    scratch: GateScratch,
     law: Proposal,
-) -> tuple[float, float]:  # fmt: skip
+) -> tuple[float, float]:
     """Fill the law of proposals from a row; returns its log likelihood and the last pivot."""
     log_density = gated_log_likelihood(gate, seen, scratch)
     information, left, right = scratch.information, scratch.left, scratch.right
@@ -239,9 +248,14 @@ def empty_scratch(n_obs: int, d: int) -> GateScratch:
 
 @jit
 def move_gated_rows(
-    layer: LayerWeights, gates: GatedUnits, above: Above, rho: Array, normal: Array, refresh: Array,
+    layer: LayerWeights,
+    gates: GatedUnits,
+    above: Above,
+    rho: Array,
+    normal: Array,
+    refresh: Array,
     uniform: Array,
-) -> MovedGates:  # fmt: skip
+) -> MovedGates:
     r"""Move the rows of a layer's weights in turn, each with its gates summed out, then drawn.
 
     Activations have means ``gates * level``. As in :func:`move_rows`, a row stays where the

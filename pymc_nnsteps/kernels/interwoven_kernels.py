@@ -94,9 +94,15 @@ def kernel_mean(fixed: Fixed, design: Array, residual: Array, unit: Unit) -> Arr
 
 @jit
 def follow(
-    fixed: Fixed, column: Array, unit: Unit, residual: Array, design: Array, new: Unit,
-    new_residual: Array, new_design: Array,
-) -> bool:  # fmt: skip
+    fixed: Fixed,
+    column: Array,
+    unit: Unit,
+    residual: Array,
+    design: Array,
+    new: Unit,
+    new_residual: Array,
+    new_design: Array,
+) -> bool:
     """Fill what is left of the response, and ``u``, after a proposal; False if it has no law."""
     put(residual, new_residual, 0, 0)
     subtract_levels(column, new.level - unit.level, new_residual)
@@ -136,9 +142,14 @@ def read_channels(
 
 @jit
 def move_kernels(
-    layer: LayerWeights, pre: Array, activation: ActivationPieces, above: Above, rho: Array,
-    normal: Array, uniform: Array,
-) -> Moved:  # fmt: skip
+    layer: LayerWeights,
+    pre: Array,
+    activation: ActivationPieces,
+    above: Above,
+    rho: Array,
+    normal: Array,
+    uniform: Array,
+) -> Moved:
     """Move the kernels of a convolution in turn, each with its pre-activations.
 
     As :func:`~pymc_nnsteps.kernels.interweaving.move_rows`, whose letters these are, but an image

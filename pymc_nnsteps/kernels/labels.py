@@ -23,8 +23,14 @@ from pymc_nnsteps.kernels.reflections import draw_by_reflections, roots_of, stac
 
 @jit
 def draw_from_rows(
-    design: Array, weight: Array, score: Array, prior: Array, mean: Array, noise: Array, out: Array,
-) -> None:  # fmt: skip
+    design: Array,
+    weight: Array,
+    score: Array,
+    prior: Array,
+    mean: Array,
+    noise: Array,
+    out: Array,
+) -> None:
     """Fill in a label's draw from the rows themselves, where a product of them loses digits.
 
     The design is (n, d), weights and scores are (n,), the mean and noise (1, d).
@@ -42,9 +48,14 @@ def draw_from_rows(
 
 @jit
 def draw_labels(
-    design: Array, weight: Array, score: Array, linear: Array, prior: Array, mean: Array,
+    design: Array,
+    weight: Array,
+    score: Array,
+    linear: Array,
+    prior: Array,
+    mean: Array,
     noise: Array,
-) -> Array:  # fmt: skip
+) -> Array:
     """Draw ``N(P^{-1} h, P^{-1})`` with ``P = diag(prior) + C^T diag(w) C`` at each label.
 
     The design is (n, d), weights (not negative) and scores (weight times response) are (labels, n).
@@ -74,9 +85,14 @@ def draw_labels(
 
 @jit
 def draw_few_rows(
-    design: Array, weight: Array, score: Array, prior: Array, mean: Array, error: Array,
+    design: Array,
+    weight: Array,
+    score: Array,
+    prior: Array,
+    mean: Array,
+    error: Array,
     noise: Array,
-) -> Array:  # fmt: skip
+) -> Array:
     r"""Draw what :func:`draw_labels` does by matrices of the rows, where these are few.
 
     With :math:`v_0` from the prior of precision :math:`\Lambda`, standard normals e, and the

@@ -307,9 +307,15 @@ def set_noise(scaled: Array) -> Noise:
         for i in range(m):
             moves[k] = max(moves[k], scaled[k, i])
     return Noise(
-        scaled, moves, np.empty(m), np.empty((m, m)), np.empty((m, m)), np.empty((m, m)),
-        np.empty((m, m)), np.empty(n_scales),
-    )  # fmt: skip
+        scaled,
+        moves,
+        np.empty(m),
+        np.empty((m, m)),
+        np.empty((m, m)),
+        np.empty((m, m)),
+        np.empty((m, m)),
+        np.empty(n_scales),
+    )
 
 
 @jit
@@ -344,8 +350,17 @@ def set_scene(weights: LayerWeights, noise: Array, seen: Outgoing, above: Above)
         if n < len(weight):
             copy(above.weight[k], weight[n])
     return LayerWorkspace(
-        inputs, weights.prior, weights.prior_linear, seen.prior.reshape(-1),
-        seen.prior_linear.reshape(-1), kept, target, weight, above.variance,
-        np.empty((units, n_obs)), np.empty((units, n_obs)), np.empty((m, n_obs)),
+        inputs,
+        weights.prior,
+        weights.prior_linear,
+        seen.prior.reshape(-1),
+        seen.prior_linear.reshape(-1),
+        kept,
+        target,
+        weight,
+        above.variance,
+        np.empty((units, n_obs)),
+        np.empty((units, n_obs)),
         np.empty((m, n_obs)),
-    )  # fmt: skip
+        np.empty((m, n_obs)),
+    )

@@ -191,9 +191,18 @@ def is_tiny(scene: LayerWorkspace, noise: Noise, place: LayerPosition) -> bool:
 
 @jit
 def move_layer(
-    weights: LayerWeights, pre: Array, activation: ActivationPieces, seen: Outgoing, above: Above,
-    scaled: Array, gram: Array, averages: Array, rho: Array, normal: Array, uniform: Array,
-) -> MovedLayer:  # fmt: skip
+    weights: LayerWeights,
+    pre: Array,
+    activation: ActivationPieces,
+    seen: Outgoing,
+    above: Above,
+    scaled: Array,
+    gram: Array,
+    averages: Array,
+    rho: Array,
+    normal: Array,
+    uniform: Array,
+) -> MovedLayer:
     """Follow one trajectory.
 
     ``pre`` is (units, n_obs), and ``seen`` has for each output its outgoing weights and its bias if

@@ -90,9 +90,15 @@ def fill_velocity(metric: Metric, p: Array, velocity: Array) -> float:
 
 @plain
 def leapfrog(
-    evaluate: Any, density: Any, metric: Metric, size: float, q: Array, p: Array, slope: Array,
+    evaluate: Any,
+    density: Any,
+    metric: Metric,
+    size: float,
+    q: Array,
+    p: Array,
+    slope: Array,
     velocity: Array,
-) -> float:  # fmt: skip
+) -> float:
     """Move a place, momenta and the slope by one step, and return the log density at its end.
 
     The first coordinates have momenta; others stay.
@@ -107,9 +113,17 @@ def leapfrog(
 
 @plain
 def follow(
-    evaluate: Any, density: Any, metric: Metric, size: float, n_steps: int, worst: float,
-    log_density: float, q: Array, p: Array, slope: Array,
-) -> tuple[float, float, int]:  # fmt: skip
+    evaluate: Any,
+    density: Any,
+    metric: Metric,
+    size: float,
+    n_steps: int,
+    worst: float,
+    log_density: float,
+    q: Array,
+    p: Array,
+    slope: Array,
+) -> tuple[float, float, int]:
     """Move a place, momenta and the slope along a trajectory.
 
     It is given up where the energy's error exceeds ``worst``. Returned are the log density at its

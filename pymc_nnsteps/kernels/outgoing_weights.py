@@ -88,9 +88,17 @@ def draw_unit(precision: Array, linear: Array, normal: Array, new: Array) -> Non
 
 @inline
 def tell_outputs(
-    above: Above, unit: int, before: Array, spread: Array, told: SufficientStatistics, level: Array,
-    residual: Array, noise: Array, precision: Array, linear: Array,
-) -> None:  # fmt: skip
+    above: Above,
+    unit: int,
+    before: Array,
+    spread: Array,
+    told: SufficientStatistics,
+    level: Array,
+    residual: Array,
+    noise: Array,
+    precision: Array,
+    linear: Array,
+) -> None:
     """Add what samples tell to the precision and the linear part of a unit's weights."""
     m, root = len(spread), 0.0
     for n in range(len(level)):
@@ -145,9 +153,14 @@ def update_residual(before: Array, new: Array, level: Array, residual: Array) ->
 
 @jit
 def draw_outgoing(
-    pre: Array, activation: ActivationPieces, offset: Array, prior: GaussianPrior, above: Above,
-    noise: Array, normal: Array,
-) -> Array:  # fmt: skip
+    pre: Array,
+    activation: ActivationPieces,
+    offset: Array,
+    prior: GaussianPrior,
+    above: Above,
+    noise: Array,
+    normal: Array,
+) -> Array:
     """Draw the weights that outputs see a layer through, unit by unit.
 
     Those of a unit are drawn given activations of the unit that are drawn for them, and with those

@@ -125,9 +125,18 @@ def cases_of(label: int, labels: int, index: Array) -> Array:
 
 @jit
 def redraw_labels(
-    block: Array, matrix: Array, factor: Array, design: Array, weight: Array, gain: Array,
-    response: Array, index: Array, prior: Array, mean: Array, noise: Array,
-) -> Array:  # fmt: skip
+    block: Array,
+    matrix: Array,
+    factor: Array,
+    design: Array,
+    weight: Array,
+    gain: Array,
+    response: Array,
+    index: Array,
+    prior: Array,
+    mean: Array,
+    noise: Array,
+) -> Array:
     """Draw a block again where the factorisation that it was drawn by has lost digits.
 
     ``matrix`` and ``factor``, (labels, k, k), are what was factorised and its Cholesky factor, NaN
@@ -157,9 +166,13 @@ def redraw_labels(
         for i, case in enumerate(cases):
             seen = case % len(response)
             stack_seen(
-                design[case % len(design)], weight[case % len(weight)], gain[case % len(gain)],
-                response[seen : seen + 1], rows[i * n : (i + 1) * n], targets[i * n : (i + 1) * n],
-            )  # fmt: skip
+                design[case % len(design)],
+                weight[case % len(weight)],
+                gain[case % len(gain)],
+                response[seen : seen + 1],
+                rows[i * n : (i + 1) * n],
+                targets[i * n : (i + 1) * n],
+            )
         stack_prior(prior[label % len(prior)], mean[own : own + 1], rows[last:], targets[last:])
         copy(draw_by_reflections(rows, targets, noise[label : label + 1])[0], out[label])
     return out

@@ -142,9 +142,14 @@ def add_to(matrix: Array, sign: float, precision: Array, first_row: int, first_c
 
 @jit
 def add_squares(
-    sign: float, inputs: Array, samples: Array, weight: Array, left: Array, right: Array,
+    sign: float,
+    inputs: Array,
+    samples: Array,
+    weight: Array,
+    left: Array,
+    right: Array,
     precision: Array,
-) -> None:  # fmt: skip
+) -> None:
     """Add ``X^T diag(w) X`` of some samples to the upper triangle, or subtract it.
 
     The halves of many columns are multiplied on their own, which leaves out most of the rest; they
@@ -168,9 +173,14 @@ def add_squares(
 
 @jit
 def fill_precision(
-    prior: Array, inputs: Array, weight: Array, samples: Array, left: Array, right: Array,
+    prior: Array,
+    inputs: Array,
+    weight: Array,
+    samples: Array,
+    left: Array,
+    right: Array,
     precision: Array,
-) -> None:  # fmt: skip
+) -> None:
     """Fill the upper triangle of ``diag(prior) + X^T diag(w) X``, w not negative."""
     for i in range(len(prior)):
         for j in range(i, len(prior)):

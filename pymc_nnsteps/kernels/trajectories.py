@@ -157,9 +157,14 @@ def log_add(a: float, b: float) -> float:
 
 @jit
 def no_u_turn(
-    density: Density, q: Array, start: Array, precision: Array, size: float, max_depth: int,
+    density: Density,
+    q: Array,
+    start: Array,
+    precision: Array,
+    size: float,
+    max_depth: int,
     rng: Generator,
-) -> tuple[float, float, int, int, bool]:  # fmt: skip
+) -> tuple[float, float, int, int, bool]:
     """Overwrite a place by one of the trajectory through it.
 
     The trajectory is doubled, to either side, until it turns back. The place is one of its halves
@@ -219,9 +224,14 @@ def no_u_turn(
 
 @jit
 def random_length(
-    density: Density, q: Array, start: Array, precision: Array, size: float, longest: int,
+    density: Density,
+    q: Array,
+    start: Array,
+    precision: Array,
+    size: float,
+    longest: int,
     rng: Generator,
-) -> tuple[float, float, int, bool]:  # fmt: skip
+) -> tuple[float, float, int, bool]:
     """Overwrite a place by the end of a trajectory from it, or leave it where it is.
 
     The number of leapfrog steps has a uniform logarithm, from 1 to ``longest``. Arguments and
@@ -298,9 +308,16 @@ def evaluate_on_orbit(along: OnOrbit, v: Array, slope: Array) -> float:
 
 @jit
 def on_orbit(
-    density: Density, orbit: Orbit, q: Array, start: Array, basis: Array, slope: Array, size: float,
-    longest: int, rng: Generator,
-) -> tuple[float, float, int, bool]:  # fmt: skip
+    density: Density,
+    orbit: Orbit,
+    q: Array,
+    start: Array,
+    basis: Array,
+    slope: Array,
+    size: float,
+    longest: int,
+    rng: Generator,
+) -> tuple[float, float, int, bool]:
     """Overwrite a place by the end of a trajectory along directions of its orbit, or leave it.
 
     Momenta are standard normal along the columns of ``basis``, (m, m); ``slope``, (m,), is

@@ -44,9 +44,16 @@ def activate(pre: Array, below: float, above: float, level: Array) -> None:
 
 @jit
 def squares_on_lattice(
-    mean: Array, noise: Array, target: Array, outgoing: float, below: float, above: float,
-    points: Array, spacing: float, squares: Array,
-) -> None:  # fmt: skip
+    mean: Array,
+    noise: Array,
+    target: Array,
+    outgoing: float,
+    below: float,
+    above: float,
+    points: Array,
+    spacing: float,
+    squares: Array,
+) -> None:
     r"""Fill :math:`\sum_n [t_n - v \sigma(m_n + e_n \kappa)]^2`, :math:`\kappa = e^{-u}`.
 
     On a piece it is a quadratic in :math:`\kappa`, whose three sums a sample changes at the point
@@ -98,9 +105,18 @@ def sums_of(weights: Array, prior: Array, prior_linear: Array) -> Array:
 
 @jit
 def log_densities_at_points(
-    points: Array, squares: Array, n_obs: int, n_weights: int, of_response: float, others: float,
-    spread: float, keeps: float, sums: Array, sums_above: Array, log_density: Array,
-) -> None:  # fmt: skip
+    points: Array,
+    squares: Array,
+    n_obs: int,
+    n_weights: int,
+    of_response: float,
+    others: float,
+    spread: float,
+    keeps: float,
+    sums: Array,
+    sums_above: Array,
+    log_density: Array,
+) -> None:
     """Fill ``log q`` under the flat density of the response's scale.
 
     ``spread`` is ``v^2 tau`` of the unit, ``others`` that summed over the other units.
@@ -153,9 +169,14 @@ class MovedUnits(NamedTuple):
 
 @jit
 def move_units(
-    weights: LayerWeights, pre: Array, slopes: Array, seen: Outgoing, above: AboveOne, keeps: Array,
+    weights: LayerWeights,
+    pre: Array,
+    slopes: Array,
+    seen: Outgoing,
+    above: AboveOne,
+    keeps: Array,
     level: Array,
-) -> MovedUnits:  # fmt: skip
+) -> MovedUnits:
     """Move all units in turn, from the first or from the last.
 
     ``pre`` is (units, n_obs); slopes are those of the activation below and above zero. The weight
@@ -192,9 +213,18 @@ def move_units(
         )
         others = noise_of_others(outgoing, variance, a)
         log_densities_at_points(
-            points, squares, n_obs, rows.shape[1], of_response[0], others, spread, keeps[0], own,
-            own_above, log_density,
-        )  # fmt: skip
+            points,
+            squares,
+            n_obs,
+            rows.shape[1],
+            of_response[0],
+            others,
+            spread,
+            keeps[0],
+            own,
+            own_above,
+            log_density,
+        )
         # One of them, unless weights are still at zero: there the density has no integral.
         factor = math.exp(choose_point(points, log_density, level[a, 2:])[0])
         if own[1] > 0.0 and own_above[1] > 0.0:

@@ -9,6 +9,7 @@ import pytest
 import pymc_nnsteps as nns
 from pymc_nnsteps.graphs.shapes import shapes_of
 from pymc_nnsteps.kernels.compiling import c_by_default
+from pymc_nnsteps.steps import imputed_rows as rows_moved
 from pymc_nnsteps.steps.assignment import beside_gibbs
 from pymc_nnsteps.steps.imputed_rows import ImputedRows, imputed_rows, moved_by_gradients
 from pymc_nnsteps.steps.integrated import block_to_collapse
@@ -118,13 +119,16 @@ def test_data_that_have_changed_since():
         model.initial_point()
 
 
-@pytest.mark.parametrize("follow", [False, True])
-def test_the_joint_law_of_inputs_layers_and_targets_stays(follow, monkeypatch):
+@pytest.mark.parametrize("sizes", [(), (0.7,), (0.3,)])
+def test_the_joint_law_of_inputs_layers_and_targets_stays(sizes, monkeypatch):
     """Rows drawn from the model; would catch a wrong step, ratio, or noise that is not held.
 
-    Leapfrog steps are as coarse as they may be, so that a wrong energy would be seen too.
+    Trajectories are almost alone. Coarse steps would show what a ratio corrects, fine ones a
+    ratio that is wrong itself.
     """
-    monkeypatch.setattr("pymc_nnsteps.steps.imputed_rows.SIZES", (0.9, 0.9, 0.9))
+    if sizes:
+        monkeypatch.setattr(rows_moved, "STEPS", (1e-3,))
+        monkeypatch.setattr(rows_moved, "SIZES", sizes)
     n, weights, sigma = 20000, np.array([0.3, 0.8]), 0.6
     X = pd.DataFrame(RNG.normal(size=(n, 2)), columns=["a", "b"])
     a = weights[0] + weights[1] * X["b"] + sigma * RNG.normal(size=n)
@@ -139,7 +143,7 @@ def test_the_joint_law_of_inputs_layers_and_targets_stays(follow, monkeypatch):
         layer = pm.Normal("Z", x @ w, 0.5)
         pm.Bernoulli("gate", logit_p=2 * layer)
         pm.Normal("y", abs(layer) + pm.Data("offset", offset), 0.4, observed=y)
-    move = ImputedRows(model, model.free_RVs, c_by_default(None), follow=follow)
+    move = ImputedRows(model, model.free_RVs, c_by_default(None), follow=bool(sizes))
     point = model.initial_point() | {
         "inputs::a_weights": weights,
         "inputs::a_sigma_log__": np.log(sigma),
@@ -148,7 +152,7 @@ def test_the_joint_law_of_inputs_layers_and_targets_stays(follow, monkeypatch):
         "gate": gate.astype("int64"),
     }
     point = {name: np.asarray(value) for name, value in point.items()}
-    for _ in range(3):
+    for _ in range(30 if sizes else 3):
         new = move(RNG, point)
         assert set(new) == {"inputs::a_missing", "Z"}
         point |= new
