@@ -9,7 +9,7 @@ import pymc as pm
 from pymc.initial_point import PointType
 from pymc.model import modelcontext
 from pymc.step_methods.compound import Competence, StepMethodState, infer_warn_stats_info
-from pymc.step_methods.state import DataClassState, WithSamplingState, dataclass_state
+from pymc.step_methods.state import dataclass_state
 from pymc.util import RandomGenerator, get_random_generator
 from pytensor.tensor.variable import TensorVariable
 
@@ -292,17 +292,6 @@ class HMC(Step):
     def _of_data(self) -> list[OfData]:
         blocks = [] if self._block is None else [self._block.compiled]
         return [self._density.of_data, *self._metric.of_data, *blocks]
-
-    @property
-    def sampling_state(self) -> DataClassState:
-        """Sampling state for PyMC; setting it recomputes quantities of the data."""
-        return super().sampling_state
-
-    @sampling_state.setter
-    def sampling_state(self, state: DataClassState) -> None:
-        WithSamplingState.sampling_state.__set__(self, state)
-        for part in self._of_data():
-            part.distrust()
 
     @property
     def size(self) -> float:

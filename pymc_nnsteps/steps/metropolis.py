@@ -17,7 +17,7 @@ import pytensor
 import pytensor.tensor as pt
 from pymc.initial_point import PointType
 from pymc.step_methods.compound import StepMethodState
-from pymc.step_methods.state import DataClassState, WithSamplingState, dataclass_state
+from pymc.step_methods.state import dataclass_state
 from pymc.util import RandomGenerator, get_random_generator
 from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
@@ -247,17 +247,6 @@ class MetropolisHastings(Step):
     @abstractmethod
     def _size_at(coordinate: float, /) -> float:
         """The step size as a function of the unconstrained coordinate that is adapted."""
-
-    @property
-    def sampling_state(self) -> DataClassState:
-        """Sampling state for PyMC; setting it discards the log density: data may have changed."""
-        return super().sampling_state
-
-    @sampling_state.setter
-    def sampling_state(self, state: DataClassState) -> None:
-        WithSamplingState.sampling_state.__set__(self, state)
-        for part in self._of_data():
-            part.distrust()
 
     def _of_data(self) -> Sequence[Compiled]:
         return self._proposal.of_data

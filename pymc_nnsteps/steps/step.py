@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Self, override
 
 import pymc as pm
 from pymc.step_methods.compound import BlockedStep
+from pymc.step_methods.state import DataClassState, WithSamplingState
 from pymc.util import RandomGenerator
 from rich.console import Console
 from rich.progress import TextColumn
@@ -68,6 +69,17 @@ class Step(BlockedStep):
             self.__dict__.update(tuned)
         for part in self._of_data():
             part.refresh()
+
+    @property
+    def sampling_state(self) -> DataClassState:
+        """Sampling state for PyMC; setting it discards what was computed: data may have changed."""
+        return super().sampling_state
+
+    @sampling_state.setter
+    def sampling_state(self, state: DataClassState) -> None:
+        WithSamplingState.sampling_state.__set__(self, state)
+        for part in self._of_data():
+            part.distrust()
 
     @abstractmethod
     def _start(self, *, tune: int) -> None:
