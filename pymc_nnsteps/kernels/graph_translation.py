@@ -24,6 +24,7 @@ from pymc_nnsteps.kernels import elementwise, jit, native
 from pymc_nnsteps.kernels.compiling import BEFORE_FUSION, FIRST, SPECIAL_MATRICES, MultiplyUnsigned
 from pymc_nnsteps.kernels.expressions import UntranslatableError, number
 from pymc_nnsteps.kernels.graph_statements import array_type, axes_of, statement, type_of
+from pymc_nnsteps.kernels.rewriting import KeptMode
 from pymc_nnsteps.kernels.special_functions import UseSpecialFunctions
 
 MOST_ENTRIES = 10_000
@@ -150,7 +151,7 @@ def in_cpp(*together: tuple[jit.Kernel, str]) -> Mode:
     """The mode of functions that are one unit of C++, built together with kernels."""
     mode = resolve_backend_compile_kwargs("c", None)["mode"].excluding(*EXCLUDED)
     mode = mode.register((MultiplyUnsigned(), FIRST), (UseSpecialFunctions(), BEFORE_FUSION))
-    return Mode(CppLinker(*together), mode.provided_optimizer)
+    return KeptMode(CppLinker(*together), mode.provided_optimizer)
 
 
 class CppLinker(JITLinker):
