@@ -40,6 +40,12 @@ KNOWN_PACKAGES = {"builtins", "copyreg", "functools", "numpy", "operator", "pymc
 KNOWN_PACKAGES |= {"pytensor", "scipy"}
 """Packages whose versions are part of a key."""
 
+SETTINGS = ("cast_policy", "cxx", "cycle_detection", "floatX", "lib__amdlibm", "openmp")
+SETTINGS += ("openmp_elemwise_minsize", "optdb__max_use_ratio", "optdb__position_cutoff")
+SETTINGS += ("scan__allow_output_prealloc", "tensor__cmp_sloppy")
+SETTINGS += ("tensor__insert_inplace_optimizer_validate_nb",)
+"""PyTensor's settings that its rewrites look at; to read all of them starts compilers."""
+
 LARGEST, MOST = 2**22, 400
 """Bytes of the largest graph that is kept, and how many are kept."""
 
@@ -148,7 +154,7 @@ class KeptGraphs(GraphRewriter):
     def __init__(self, rewriter: GraphRewriter, linker: type) -> None:
         super().__init__()
         self._rewriter = rewriter
-        settings = re.findall("^    Value: .*", str(pytensor.config), re.MULTILINE)
+        settings = (f"{name} {getattr(pytensor.config, name)}" for name in SETTINGS)
         self._key = [_versions(), linker.__qualname__, *settings, *_names(rewriter)]
 
     @override
