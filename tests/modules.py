@@ -50,7 +50,6 @@ TESTED_IN = {
         *("kernels/layer_density", "kernels/layer_trajectories", "kernels/leapfrog"),
     ],
     "moves/test_gated_trajectories": [
-        "kernels/gate_draws",
         "kernels/gated_density",
         "kernels/gated_trajectories",
     ],

@@ -21,8 +21,8 @@ module               its subject
 ``outgoing_weights`` weights of outputs with the activations integrated out
 ``unit_rays``        units of a layer along rays with their outgoing weights
 ``layer_trajectories`` all weights of a layer and above it along trajectories
-``gated_density``      a smooth density without gates, and draws of these
-``gated_trajectories`` all weights behind gates along trajectories on it
+``gated_density``      a smooth density without gates
+``gated_trajectories`` all weights behind gates along trajectories on it, and the gates
 ``leapfrog``         Hamiltonian trajectories on any density
 ``lattice``          the choice of a point of a lattice
 ``ops``              kernels as PyTensor Ops
