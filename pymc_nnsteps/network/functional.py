@@ -7,7 +7,6 @@ normal variables, which the likelihood does not depend on, make up the readout.
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any
 
 import pymc as pm
 from pytensor.graph.basic import Apply
@@ -17,7 +16,7 @@ from pytensor.tensor.random.basic import MvNormalRV, NormalRV
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.affine import affine
-from pymc_nnsteps.graphs.errors import NotConjugate
+from pymc_nnsteps.graphs.errors import known_or_none
 from pymc_nnsteps.graphs.known import has_prior
 from pymc_nnsteps.graphs.search import children, parameters, stated_in
 from pymc_nnsteps.graphs.shapes import shapes_of
@@ -52,17 +51,8 @@ def has_hidden_layer(
         for layer, others in (product.inputs, product.inputs[::-1]):
             known = stated_in([layer], barriers)
             new = stated_in([others], barriers).difference(known)
-            if not new.isdisjoint(weights) and _is_bent(layer, inner, barriers):
+            if not new.isdisjoint(weights) and not known_or_none(affine, layer, inner, barriers):
                 return True
-    return False
-
-
-def _is_bent(layer: Any, products: Collection[Any], barriers: Collection[TensorVariable]) -> bool:
-    """Whether a layer is a function of products that is not known to be affine."""
-    try:
-        affine(layer, products, barriers)
-    except NotConjugate:
-        return True
     return False
 
 
