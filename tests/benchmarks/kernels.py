@@ -48,7 +48,7 @@ def cases(dtype: str) -> dict[str, Callable[[], object]]:
     orders = 5 * rng.standard_normal(N).astype(dtype)
 
     def omega(z: np.ndarray) -> Callable[[], object]:
-        return lambda: polya_gamma_kernel(rng, z, out)
+        return lambda: polya_gamma_kernel(rng, z, one, out)
 
     classes = 10
     utilities = z.reshape(-1, classes)
