@@ -9,13 +9,12 @@ TESTED_IN = {
     "models/test_bad_input": ["arguments", "models/parts/context", "models/parts/layers"],
     "diagnostics/test_convergence": ["diagnostics/draws"],
     "laws/test_gaussian": [
-        *("gaussian/block", "gaussian/evidence", "gaussian/factor", "gaussian/forms"),
+        *("gaussian/evidence", "gaussian/factor", "gaussian/forms"),
         *(
             "gaussian/layout",
             "gaussian/observation",
         ),
     ],
-    "gaussian/test_lost_digits": ["kernels/reflections"],
     "laws/test_effects": [
         *("gaussian/groups", "graphs/centred"),
     ],
@@ -45,7 +44,6 @@ TESTED_IN = {
     "moves/test_interwoven_kernels": ["kernels/interwoven_kernels"],
     "moves/test_outgoing_weights": ["kernels/outgoing_weights"],
     "moves/test_unit_rays": ["kernels/unit_rays"],
-    "moves/test_vector_scales": ["kernels/vector_scales"],
     "moves/test_layer_trajectories": [
         *("kernels/layer_density", "kernels/layer_trajectories", "kernels/leapfrog"),
     ],

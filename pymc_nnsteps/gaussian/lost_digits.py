@@ -2,7 +2,7 @@
 
 Where columns of a design are almost collinear, P loses digits to cancellation. The pivots of its
 Cholesky factor show the loss. The block is then drawn by a factorisation of the design itself
-(:func:`pymc_nnsteps.kernels.reflections.redraw_labels`).
+(:func:`pymc_nnsteps.kernels.labels.redraw_labels`).
 """
 
 from collections.abc import Sequence
@@ -111,7 +111,7 @@ def _only_where_lost(redrawn: TensorVariable, given: Sequence[Variable]) -> Tens
 
 
 def _cases(evidence: Sequence[Evidence], prior: BlockPrior) -> list[TensorVariable]:
-    """Design, weight, gain, response and index of :func:`.kernels.reflections.redraw_labels`."""
+    """Design, weight, gain, response and index of :func:`.kernels.labels.redraw_labels`."""
     found = [_by_case(seen, prior) for seen in evidence]
     if len(found) == 1:
         [(arrays, index)] = found

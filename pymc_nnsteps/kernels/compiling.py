@@ -50,6 +50,7 @@ from pytensor.tensor.subtensor import (
 
 from pymc_nnsteps.kernels import elementwise
 from pymc_nnsteps.kernels.elementwise import UseLoops
+from pymc_nnsteps.kernels.error_functions import erf, erfc
 from pymc_nnsteps.kernels.jit import Call, called, version, when_numba
 from pymc_nnsteps.kernels.ops import Barrier, UnlessLost
 from pymc_nnsteps.kernels.thunks import computed, function_of, storing
@@ -287,24 +288,12 @@ class Machine(VMLinker):
         return super().accept(fgraph, fresh, profile)
 
 
-def _erf(x: np.ndarray) -> np.ndarray:
-    from pymc_nnsteps.kernels.error_functions import erf
-
-    return erf(x)
-
-
-def _erfc(x: np.ndarray) -> np.ndarray:
-    from pymc_nnsteps.kernels.error_functions import erfc
-
-    return erfc(x)
-
-
 OF_MATRICES: dict[type[ScalarOp], Callable[..., np.ndarray]] = {
     Exp: np.exp,
     ScalarMaximum: np.maximum,
     Tanh: np.tanh,
-    Erf: _erf,
-    Erfc: _erfc,
+    Erf: erf,
+    Erfc: erfc,
 }
 """Functions of numbers, and faster ones of arrays of them.
 

@@ -231,11 +231,6 @@ def digest() -> str:
     return native.digest("".join(file.read_text() for file in sorted(files)))
 
 
-def jit(function: Callable[..., Any]) -> Any:
-    """A kernel."""
-    return Kernel(function)
-
-
 class Plain(Kernel):
     """A kernel that is Python where Python calls it, with functions of Python."""
 
@@ -244,19 +239,11 @@ class Plain(Kernel):
         return self._function(*arguments)
 
 
-def plain(function: Callable[..., Any]) -> Any:
-    """A kernel that is Python where Python calls it."""
-    return Plain(function)
-
-
-def fused(function: Callable[..., Any]) -> Any:
-    """A kernel in which a product and a sum may be one operation."""
-    return Kernel(function, is_fused=True)
-
-
-def inline(function: Callable[..., Any]) -> Any:
-    """A kernel that becomes a part of each that calls it."""
-    return Kernel(function, is_inline=True)
+jit: Any = Kernel
+plain: Any = Plain
+fused: Any = functools.partial(Kernel, is_fused=True)
+inline: Any = functools.partial(Kernel, is_inline=True)
+"""Decorators of the four kinds of kernels."""
 
 
 def version() -> int:
