@@ -53,6 +53,7 @@ from pymc_nnsteps.kernels.elementwise import UseLoops
 from pymc_nnsteps.kernels.error_functions import erf, erfc
 from pymc_nnsteps.kernels.jit import Call, called, version, when_numba
 from pymc_nnsteps.kernels.ops import Barrier, UnlessLost
+from pymc_nnsteps.kernels.rewriting import KeptMode
 from pymc_nnsteps.kernels.thunks import computed, function_of, storing
 
 FIRST, BEFORE_FUSION, LAST = 0.5, 48, 200
@@ -107,7 +108,7 @@ def c_by_default(compile_kwargs: dict[str, Any] | None = None) -> dict[str, Any]
         (RunViewsInPython(), LAST),
         (UseLoops(), LAST + 1),
     )
-    return options | {"mode": Mode(Machine(use_cloop=True), mode.provided_optimizer)}
+    return options | {"mode": KeptMode(Machine(use_cloop=True), mode.provided_optimizer)}
 
 
 class ExactNumbaLinker(NumbaLinker):

@@ -32,6 +32,7 @@ from pymc_nnsteps.kernels.compiling import BEFORE_FUSION, FIRST, SPECIAL_MATRICE
 from pymc_nnsteps.kernels.expressions import UntranslatableError, number
 from pymc_nnsteps.kernels.graph_statements import array_type, axes_of, statement, type_of
 from pymc_nnsteps.kernels.native import SPECIAL
+from pymc_nnsteps.kernels.rewriting import KeptMode
 
 MOST_ENTRIES = 10_000
 """Largest size of a constant, whose entries are written out."""
@@ -227,7 +228,7 @@ def in_cpp(*together: tuple[jit.Kernel, str]) -> Mode:
     """The mode of functions that are one unit of C++, built together with kernels."""
     mode = resolve_backend_compile_kwargs("c", None)["mode"].excluding(*EXCLUDED)
     mode = mode.register((MultiplyUnsigned(), FIRST), (UseSpecialFunctions(), BEFORE_FUSION))
-    return Mode(CppLinker(*together), mode.provided_optimizer)
+    return KeptMode(CppLinker(*together), mode.provided_optimizer)
 
 
 class CppLinker(JITLinker):
