@@ -239,10 +239,8 @@ class Plain(Kernel):
         return self._function(*arguments)
 
 
-jit: Any = Kernel
-plain: Any = Plain
-fused: Any = functools.partial(Kernel, is_fused=True)
-inline: Any = functools.partial(Kernel, is_inline=True)
+jit, plain = Kernel, Plain
+fused, inline = functools.partial(Kernel, is_fused=True), functools.partial(Kernel, is_inline=True)
 """Decorators of the four kinds of kernels."""
 
 

@@ -7,6 +7,7 @@ normal variables, which the likelihood does not depend on, make up the readout.
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Any
 
 import pymc as pm
 from pytensor.graph.basic import Apply
@@ -42,13 +43,14 @@ def has_hidden_layer(
     Products of matrices alone are no network: coregionalised Gaussian processes, factor models.
     """
     products = _products(expressions, barriers)
-    inner = {
+    inner: set[Any] = {
         product.outputs[0]
         for product in products
         if not stated_in(product.inputs, barriers).isdisjoint(weights)
     }
     for product in products:
-        for layer, others in (product.inputs, product.inputs[::-1]):
+        sides: list[Any] = product.inputs
+        for layer, others in (sides, sides[::-1]):
             known = stated_in([layer], barriers)
             new = stated_in([others], barriers).difference(known)
             if not new.isdisjoint(weights) and not known_or_none(affine, layer, inner, barriers):
