@@ -18,8 +18,7 @@ TESTED_IN = {
     "laws/test_effects": [
         *("gaussian/groups", "graphs/centred"),
     ],
-    "moves/test_responses": ["gaussian/common_noise"],
-    "graphs/test_affine": ["graphs/linear_terms", "graphs/rearranging", "graphs/restated"],
+    "graphs/test_affine": ["graphs/linear_terms", "graphs/rearranging"],
     "graphs/test_rows": ["graphs/row_axes"],
     "graphs/test_structure": [
         *("graphs/errors", "graphs/search", "graphs/values"),
@@ -84,7 +83,6 @@ TESTED_IN = {
     "prediction/test_log_likelihood": ["prediction/integration"],
     "prediction/test_kinds": ["prediction/laws"],
     "random/test_piecewise_normal": ["random/two_pieces"],
-    "steps/test_scale_exactness": ["random/truncated_generalized_inverse_gaussian"],
     "test_sklearn": ["estimator"],
     "runs/test_saving": ["runs/arguments"],
     "runs/test_sampling": [

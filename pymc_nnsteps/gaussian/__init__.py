@@ -10,8 +10,7 @@ module            its subject
 ``observation``   children as they are read
 ``evidence``      their likelihood at each label, and its sums over rows
 ``forms``         what is known of a block, and forms in which it is drawn
-``groups``        effects of groups, eliminated from a joint block
-``common_noise``  rows of outputs that have noise in common
+``groups``        effects of groups, eliminated from a joint block, and noise in common
 ``factor``        draws from a Cholesky factor, also given sums
 ``lost_digits``   blocks that are drawn again where a factor has lost digits
 ================  ========================================================================

@@ -21,11 +21,10 @@ from pytensor.tensor.shape import Reshape, SpecifyShape
 from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor, indices_from_subtensor
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.graphs.affine import AffineMap, affine, broadcast, read_operation
+from pymc_nnsteps.graphs.affine import AffineMap, affine, broadcast, read_operation, restated
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.known import describe
 from pymc_nnsteps.graphs.linear_terms import Link, Term, pick, with_link, without_link
-from pymc_nnsteps.graphs.restated import restated
 from pymc_nnsteps.graphs.search import dependents
 from pymc_nnsteps.graphs.values import scalar_constant
 

@@ -40,7 +40,7 @@ KNOWN_PACKAGES = {"builtins", "copyreg", "functools", "numpy", "operator", "pymc
 KNOWN_PACKAGES |= {"pytensor", "scipy"}
 """Packages whose versions are part of a key."""
 
-SETTINGS: tuple[str, ...] = ("cast_policy", "cxx", "cycle_detection", "floatX", "lib__amdlibm", "openmp")
+SETTINGS = ("cast_policy", "cxx", "cycle_detection", "floatX", "lib__amdlibm", "openmp")
 SETTINGS += ("openmp_elemwise_minsize", "optdb__max_use_ratio", "optdb__position_cutoff")
 SETTINGS += ("scan__allow_output_prealloc", "tensor__cmp_sloppy")
 SETTINGS += ("tensor__insert_inplace_optimizer_validate_nb",)

@@ -13,14 +13,13 @@ import scipy
 from numpy.typing import NDArray
 from pytensor.tensor.random.basic import BetaRV, DirichletRV, GammaRV
 
-from pymc_nnsteps.random.generalized_inverse_gaussian import GeneralizedInverseGaussianRV
-from pymc_nnsteps.random.piecewise_normal import PiecewiseNormalRV
-from pymc_nnsteps.random.polya_gamma import PolyaGammaRV
-from pymc_nnsteps.random.truncated_generalized_inverse_gaussian import (
+from pymc_nnsteps.random.generalized_inverse_gaussian import (
+    GeneralizedInverseGaussianRV,
     TruncatedGeneralizedInverseGaussianRV,
 )
-from pymc_nnsteps.random.truncated_normal import TruncatedNormalRV
-from pymc_nnsteps.random.utilities import ArgmaxUtilitiesRV
+from pymc_nnsteps.random.piecewise_normal import PiecewiseNormalRV
+from pymc_nnsteps.random.polya_gamma import PolyaGammaRV
+from pymc_nnsteps.random.truncated_normal import ArgmaxUtilitiesRV, TruncatedNormalRV
 
 Array = NDArray[np.float64]
 Random = np.random.Generator

@@ -8,8 +8,7 @@ from pymc_nnsteps.random.generalized_inverse_gaussian import generalized_inverse
 from pymc_nnsteps.random.piecewise_normal import piecewise_normal_kernel
 from pymc_nnsteps.random.polya_gamma import polya_gamma_kernel
 from pymc_nnsteps.random.standard_normal import standard_normal_kernel
-from pymc_nnsteps.random.truncated_normal import truncated_normal_kernel
-from pymc_nnsteps.random.utilities import argmax_utilities_kernel
+from pymc_nnsteps.random.truncated_normal import argmax_utilities_kernel, truncated_normal_kernel
 from tests.benchmarks.timing import milliseconds
 
 N = 100_000
