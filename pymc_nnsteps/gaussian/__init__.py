@@ -11,7 +11,6 @@ module            its subject
 ``evidence``      their likelihood at each label, and its sums over rows
 ``forms``         what is known of a block, and forms in which it is drawn
 ``groups``        effects of groups, eliminated from a joint block, and noise in common
-``factor``        draws from a Cholesky factor, also given sums
-``lost_digits``   blocks that are drawn again where a factor has lost digits
+``factor``        draws from a Cholesky factor, also given sums, and again where it lost digits
 ================  ========================================================================
 """

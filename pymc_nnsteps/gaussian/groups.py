@@ -62,9 +62,8 @@ from pytensor.graph.basic import Variable
 from pytensor.scalar import upcast
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.gaussian.factor import draw_from_factor
+from pymc_nnsteps.gaussian.factor import LinearModel, draw_from_factor
 from pymc_nnsteps.gaussian.layout import BlockPrior, Member, dense_size, prior_of
-from pymc_nnsteps.gaussian.lost_digits import LinearModel
 from pymc_nnsteps.graphs.linear_terms import Length, expand, flatten, varies
 from pymc_nnsteps.kernels.ops import add_products, refuse_lost, see_groups
 from pymc_nnsteps.random.standard_normal import standard_normal
