@@ -40,7 +40,8 @@ class BinaryObservation(Child):
 
     def draw_precision(self, rng: Variable) -> tuple[Variable, TensorVariable]:
         """Draw the Polya-Gamma variables at the present logit."""
-        return polya_gamma(rng, pt.broadcast_to(self.logit, self.half.shape), self.trials)
+        n = 1 if self.trials is None else self.trials
+        return polya_gamma(rng, pt.broadcast_to(self.logit, self.half.shape), n)
 
     def given(self, omega: TensorVariable) -> Observation:
         """Equivalent Gaussian observation, given the Polya-Gamma variables."""

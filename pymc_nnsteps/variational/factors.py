@@ -31,7 +31,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from pymc_nnsteps.distributions.bessel import log_integral
+from pymc_nnsteps.distributions.generalized_inverse_gaussian import log_integral
 
 Numbers = NDArray[np.float64]
 
@@ -132,7 +132,7 @@ def log_bessel(order: float, x: Numbers) -> Numbers:
 
 
 def _log_bessel(order: float, x: float) -> float:
-    """The same of one number, by the integral of :mod:`~pymc_nnsteps.distributions.bessel`."""
+    """The same of one number, by :func:`log_integral`."""
     size = np.hypot(order, x)
     a, b = 0.5 * (size + order), 0.5 * x * (x / (size + order))
     return log_integral(a, b) - size + order * np.arcsinh(order / x) - np.log(2)
