@@ -93,7 +93,6 @@ class AnyNumber(Conditional):
     """Step of the logarithm of a positive number, whatever its prior."""
 
     name = "step on a lattice"
-    draws: tuple[TensorVariable, ...]
 
     def step(
         self, rng: Variable, said: Powers, widest: TensorVariable, stays: TensorVariable
@@ -115,7 +114,6 @@ class AnyScale(AnyNumber, ScaleLaw):
     If it ``keeps``, it keeps its value where all children are zero, as more draws change them.
     """
 
-    scaled: tuple[Scaled, ...]
     keeps: bool
 
     @override

@@ -84,7 +84,6 @@ class ChildParts:
 class Effects(Conditional):
     """Joint full conditional of effects of groups and all other linear terms of their children."""
 
-    draws: tuple[TensorVariable, ...]
     # The variables. The labels of an eliminated variable are its groups.
     members: tuple[Member, ...]
     seen: tuple[ChildParts, ...]

@@ -46,7 +46,6 @@ class GateConditional(Conditional):
     """Full conditional of Bernoulli variables that enter their children's means one by one."""
 
     name = "Bernoulli"
-    draws: tuple[TensorVariable, ...]
     logit: TensorVariable
     observations: tuple[Child, ...]
 

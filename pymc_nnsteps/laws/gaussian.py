@@ -77,7 +77,6 @@ OBSERVED = {NormalRV, LogNormalRV, BernoulliRV, BinomialRV}
 class Gaussian(Additive):
     """Joint full conditional of Normal variables whose children are Normal with affine means."""
 
-    draws: tuple[TensorVariable, ...]
     members: tuple[Member, ...]
     observations: tuple[Child, ...]
 

@@ -76,7 +76,6 @@ class GaussianVector(Conditional):
     """Full conditional of all entries of a Gaussian variable with covariance matrices around it."""
 
     name = "multivariate Gaussian"
-    draws: tuple[TensorVariable, ...]
     seen: tuple[LinearChild, ...]
 
     @override
@@ -100,7 +99,6 @@ class GaussianVectors(Conditional):
     """Full conditional of the vectors of a MvNormal variable, independent given the rest."""
 
     name = "multivariate Gaussian by label"
-    draws: tuple[TensorVariable, ...]
     layout: Layout
     observations: tuple[Child, ...]
 

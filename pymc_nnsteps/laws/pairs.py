@@ -100,7 +100,6 @@ class Probability(Conditional):
     """Full conditional of a probability of success."""
 
     name = "Beta"
-    draws: tuple[TensorVariable, ...]
     trials: tuple[Trial, ...]
 
     @override
@@ -169,7 +168,6 @@ class Shares(Conditional):
     """Full conditional of vectors of shares."""
 
     name = "Dirichlet"
-    draws: tuple[TensorVariable, ...]
     seen: tuple[Classes, ...]
 
     @override
@@ -216,7 +214,6 @@ class PrecisionMatrix(Conditional):
     """Full conditional of a precision matrix; the observations are vectors minus their means."""
 
     name = "Wishart"
-    draws: tuple[TensorVariable, ...]
     residuals: tuple[TensorVariable, ...]
 
     @override

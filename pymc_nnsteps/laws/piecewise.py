@@ -54,7 +54,6 @@ from pymc_nnsteps.random import piecewise_normal
 class PiecewiseGaussian(Conditional):
     """Full conditional of pre-activations whose only child sees them through an activation."""
 
-    draws: tuple[TensorVariable, ...]
     activation: PiecewiseFunction
     observed: TensorVariable
     observed_sigma: TensorVariable

@@ -45,7 +45,6 @@ class UtilityBehindThreshold(Conditional):
     """Full conditional of utilities whose side of a threshold is the Bernoulli child."""
 
     name = "truncated normal (binary probit)"
-    draws: tuple[TensorVariable, ...]
     above: TensorVariable
     decision: Threshold
 
@@ -65,7 +64,6 @@ class LargestUtility(Conditional):
     """Full conditional of utilities whose argmax is the Categorical child."""
 
     name = "truncated normals (multinomial probit)"
-    draws: tuple[TensorVariable, ...]
     labels: TensorVariable
 
     @override

@@ -266,6 +266,7 @@ def _without_axes_of(rv: TensorVariable, coefficient: TensorVariable) -> TensorV
     return coefficient.dimshuffle(*range(coefficient.ndim - rv.ndim))
 
 
+@dataclass(frozen=True)
 class ScaleLaw(Additive):
     """Full conditional of a positive variable that scales its children."""
 
@@ -281,11 +282,9 @@ class ScaleLaw(Additive):
 class Scale(ScaleLaw):
     """Full conditional of a scale that is generalised inverse Gaussian."""
 
-    draws: tuple[TensorVariable, ...]
     root: int  # power of the variable that is generalised inverse Gaussian
     # Exponents of the prior of that power; for a mixture, those beside the mixture.
     prior: Exponents
-    scaled: tuple[Scaled, ...]
     mixture: ScaleMixture | None = None
     bounds: tuple[TensorVariable, TensorVariable] | None = None
     # Whether the variable keeps its value where its law is improper, as where all children are
@@ -385,7 +384,7 @@ def match_scale(model: pm.Model, rv: TensorVariable) -> Scale:
     require_support(model, rv, _bounds(rv) if op in BOUNDED else POSITIVE)
     scaled = tuple(scaled_child(model, child, rv) for child in children(model, rv))
     root = _root(rv, scaled)
-    law = Scale((rv,), root, exponents(), scaled, keeps=may_change(model, rv, scaled))
+    law = Scale((rv,), scaled, root, exponents(), keeps=may_change(model, rv, scaled))
     if op in BOUNDED:
         bounds = _bounds(rv)
         if (least := constant_or_none(bounds[0])) is None or np.any(least < 0):

@@ -68,7 +68,6 @@ class GaussianSeries(Conditional):
     """Full conditional of a series whose entries each child sees one by one."""
 
     name = "Gaussian series"
-    draws: tuple[TensorVariable, ...]
     prior: Start
     observations: tuple[Child, ...]
 

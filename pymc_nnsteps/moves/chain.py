@@ -44,7 +44,6 @@ class GaussianChain(Conditional):
     """Joint full conditional of layers, from the first to the last."""
 
     name = "Gaussian chain"
-    draws: tuple[TensorVariable, ...]
     layers: tuple[Gaussian, ...]
 
     @override

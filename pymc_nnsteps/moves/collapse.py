@@ -56,20 +56,21 @@ from pymc_nnsteps.laws.conditional import Conditional, Draw, Shapes
 from pymc_nnsteps.laws.gates import GateConditional
 from pymc_nnsteps.laws.gaussian import Gaussian
 from pymc_nnsteps.moves.contract import Context, Proposals, Replacement, proposes
-from pymc_nnsteps.moves.marginal_likelihood import MarginalLikelihood, marginal_likelihood
+from pymc_nnsteps.moves.marginal_likelihood import (
+    MarginalLikelihood,
+    WithoutLayer,
+    marginal_likelihood,
+)
 from pymc_nnsteps.random.op import uniform
 from pymc_nnsteps.random.standard_normal import standard_normal
 
 
 @dataclass(frozen=True)
-class CollapsedGates(Conditional):
+class CollapsedGates(WithoutLayer):
     """Gates in turn, with the activations behind them integrated out."""
 
     name = "Bernoulli, collapsed"
-    draws: tuple[TensorVariable, ...]
     gates: GateConditional
-    likelihood: MarginalLikelihood
-    integrates_out: tuple[TensorVariable, ...]
 
     @override
     def draw(self, rng: Variable, shapes: Shapes) -> Draw:
@@ -89,15 +90,12 @@ class CollapsedGates(Conditional):
 
 
 @dataclass(frozen=True)
-class CollapsedWeights(Conditional):
+class CollapsedWeights(WithoutLayer):
     """The weights of all units of a layer jointly, with its activations integrated out."""
 
     name = "Gaussian, collapsed"
-    draws: tuple[TensorVariable, ...]
     weights: Gaussian
     seen: Observation
-    likelihood: MarginalLikelihood
-    integrates_out: tuple[TensorVariable, ...]
 
     @override
     def draw(self, rng: Variable, shapes: Shapes) -> Draw:
@@ -223,8 +221,8 @@ def match_collapsed(activations: Gaussian, conditionals: Sequence[Conditional]) 
         raise NotConjugate(f"a child of {describe(a)} also sees its gates or weights")
     draws: tuple[Conditional, ...] = (
         *likelihood.before,
-        CollapsedGates(gates[0].draws, gates[0], likelihood, (a,)),
-        CollapsedWeights(weights[0].draws, weights[0], seen, likelihood, (a,)),
+        CollapsedGates(gates[0].draws, likelihood, gates[0]),
+        CollapsedWeights(weights[0].draws, likelihood, weights[0], seen),
         likelihood.fresh,
     )
     return CollapsedLayer(gates[0], weights[0], likelihood, draws)

@@ -63,9 +63,13 @@ from pymc_nnsteps.graphs.values import typed_like
 from pymc_nnsteps.kernels.interweaving import ActivationPieces
 from pymc_nnsteps.kernels.ops import move_rows
 from pymc_nnsteps.kernels.rows import LayerWeights
-from pymc_nnsteps.laws.conditional import Conditional, Draw, Shapes
+from pymc_nnsteps.laws.conditional import Conditional, Draw, Move, Shapes
 from pymc_nnsteps.laws.gaussian import Gaussian
-from pymc_nnsteps.moves.marginal_likelihood import MarginalLikelihood, marginal_likelihood
+from pymc_nnsteps.moves.marginal_likelihood import (
+    MarginalLikelihood,
+    WithoutLayer,
+    marginal_likelihood,
+)
 from pymc_nnsteps.network.activations import read_activation
 from pymc_nnsteps.random.op import uniform
 from pymc_nnsteps.random.standard_normal import standard_normal
@@ -75,20 +79,16 @@ LONGEST_ROW = 128
 
 
 @dataclass(frozen=True)
-class Interweaving(Conditional):
+class Interweaving(Move, WithoutLayer):
     """Rows of a layer's weights with its pre-activations, its activations integrated out."""
 
     name = "Metropolis-Hastings, interwoven"
-    draws: tuple[TensorVariable, ...]
     pre_activations: TensorVariable  # one of the draws
     members: tuple[Member, ...]  # the weights, and biases: the others
     inputs: TensorVariable  # shape (n_obs, d)
     activation: PiecewiseForm  # the mean of the activations as a function of the pre-activations
-    likelihood: MarginalLikelihood
     passes: int  # how often each row is moved
-    integrates_out: tuple[TensorVariable, ...]
-    tuning: TensorVariable
-    waits: bool = True
+    waits = True
 
     @property
     def kernel(self) -> Any:
@@ -200,14 +200,13 @@ def match_interweaving(
         raise NotConjugate(f"a child of {describe(a)} also sees it or its weights")
     return Interweaving(
         (*block.draws, z),
+        likelihood,
         z,
         block.members,
         inputs,
         activation,
-        likelihood,
         passes,
-        (a,),
-        pt.dvector(f"rho of {describe(z)}"),
+        tuning=pt.dvector(f"rho of {describe(z)}"),
     )
 
 

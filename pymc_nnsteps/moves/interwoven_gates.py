@@ -65,27 +65,24 @@ from pymc_nnsteps.kernels.interwoven_gates import GatedUnits
 from pymc_nnsteps.kernels.ops import move_gated_rows
 from pymc_nnsteps.kernels.rows import LayerWeights
 from pymc_nnsteps.laws.augmentation import with_any_precision
-from pymc_nnsteps.laws.conditional import Conditional, Draw, Shapes
+from pymc_nnsteps.laws.conditional import Conditional, Draw, Move, Shapes
 from pymc_nnsteps.laws.gates import GateConditional
 from pymc_nnsteps.laws.gaussian import Gaussian
 from pymc_nnsteps.moves.collapse import CollapsedLayer, match_collapsed
 from pymc_nnsteps.moves.contract import Context, Proposals, Replacement, proposes
 from pymc_nnsteps.moves.interweaving import why_too_long
-from pymc_nnsteps.moves.marginal_likelihood import MarginalLikelihood
+from pymc_nnsteps.moves.marginal_likelihood import MarginalLikelihood, WithoutLayer
 from pymc_nnsteps.random.op import uniform
 from pymc_nnsteps.random.standard_normal import standard_normal
 
 
 @dataclass(frozen=True)
-class InterwovenGates(Conditional):
+class InterwovenGates(Move, WithoutLayer):
     """Rows of a layer's weights with its gates, its activations integrated out."""
 
     name = "Metropolis-Hastings, interwoven"
-    draws: tuple[TensorVariable, ...]
     layer: CollapsedLayer
     passes: int | TensorVariable  # how often each row is moved
-    integrates_out: tuple[TensorVariable, ...]
-    tuning: TensorVariable
 
     def row_length(self, shapes: Shapes) -> int:
         """Number of weights and biases of a unit."""
@@ -94,12 +91,12 @@ class InterwovenGates(Conditional):
     @override
     def n_tuned(self, shapes: Shapes) -> int:
         [gates] = self.layer.gates.draws
-        return shapes[gates][self.layer.likelihood.units]
+        return shapes[gates][self.likelihood.units]
 
     def weights_and_gates(self) -> tuple[LayerWeights[TensorVariable], GatedUnits[TensorVariable]]:
         """Rows of the layer, and gates with odds and levels, by unit."""
         [gates], members = self.layer.gates.draws, self.layer.weights.members
-        likelihood, prior = self.layer.likelihood, prior_of(members)
+        likelihood, prior = self.likelihood, prior_of(members)
         through = {
             seen.child: evidence_of(members, with_any_precision(seen))
             for seen in self.layer.weights.observations
@@ -139,7 +136,7 @@ class InterwovenGates(Conditional):
     def response(self) -> TensorVariable:
         """What is seen of the activations without their part behind closed gates, (n_obs, m)."""
         [behind_gates], [gates] = self.layer.gates.observations, self.layer.gates.draws
-        response = self.layer.likelihood.response(behind_gates.offset)
+        response = self.likelihood.response(behind_gates.offset)
         return expand(response, {0: gates.shape[0]})
 
     def values_of(
@@ -160,7 +157,7 @@ class InterwovenGates(Conditional):
         rows, moved, acceptance = move_gated_rows(
             weights,
             gates,
-            self.layer.likelihood.above(self.response()),
+            self.likelihood.above(self.response()),
             self.tuning,
             normal,
             refresh,
@@ -230,5 +227,6 @@ def match_interwoven_gates(
     if closed is not None and given_any([closed], weights):
         raise NotConjugate(f"{describe(a)} depends on {describe(weights[0])} behind closed gates")
     return InterwovenGates(
-        (*weights, gates), layer, passes, (a,), pt.dvector(f"rho of {describe(gates)}")
+        *((*weights, gates), layer.likelihood, layer, passes),
+        tuning=pt.dvector(f"rho of {describe(gates)}"),
     )

@@ -62,6 +62,12 @@ class InterwovenKernels(Interweaving):
 
     @property
     @override
+    def integrates_out(self) -> tuple[TensorVariable, ...]:
+        unpooled = () if self.unpooled is None else self.unpooled.draws
+        return (*super().integrates_out, *unpooled)
+
+    @property
+    @override
     def refreshed(self) -> tuple[Conditional, ...]:
         return (*super().refreshed, *(() if self.unpooled is None else (self.unpooled,)))
 
@@ -130,15 +136,14 @@ def match_kernels(
         raise NotConjugate(f"a child of {describe(a)} also sees it or its weights")
     return InterwovenKernels(
         (*weights.draws, z),
+        likelihood,
         z,
         weights.members,
         patches if pooling is None else _pooled(patches, pooling),
         activation,
-        likelihood,
         passes,
-        (a,) if first is z else (a, first),
-        pt.dvector(f"rho of {describe(z)}"),
-        unpooled=unpooled,
+        unpooled,
+        tuning=pt.dvector(f"rho of {describe(z)}"),
     )
 
 

@@ -42,7 +42,6 @@ class Augmentation(Conditional):
 
     name = "Polya-Gamma"
     fixed: Mapping[TensorVariable, BinaryObservation]
-    draws: tuple[TensorVariable, ...] = ()
 
     @override
     def group(self, model: pm.Model) -> Group:
@@ -266,7 +265,19 @@ def marginal_likelihood(activations: Gaussian, *, of_positions: bool = False) ->
     rows = rows_of(evidence, in_part=True)
     if rows is None:
         raise NotConjugate(f"the children of {describe(a)} do not see all its samples alike")
-    before = (Augmentation(held),) if held else ()
+    before = (Augmentation((), held),) if held else ()
     return MarginalLikelihood(
         layer, rows, before, replace(activations, observations=tuple(observations))
     )
+
+
+@dataclass(frozen=True)
+class WithoutLayer(Conditional):
+    """A draw with a layer's activations integrated out."""
+
+    likelihood: MarginalLikelihood
+
+    @property
+    @override
+    def integrates_out(self) -> tuple[TensorVariable, ...]:
+        return (self.likelihood.activations,)

@@ -44,7 +44,7 @@ from pymc_nnsteps.graphs.values import substitute, typed_like
 from pymc_nnsteps.laws.conditional import Conditional, Draw, Shapes
 from pymc_nnsteps.laws.orbits import log_prior, of_scaled
 from pymc_nnsteps.laws.scales import Scaled, ScaleLaw
-from pymc_nnsteps.moves.marginal_likelihood import MarginalLikelihood
+from pymc_nnsteps.moves.marginal_likelihood import MarginalLikelihood, WithoutLayer
 from pymc_nnsteps.moves.residual_scales import along_eigenvectors
 from pymc_nnsteps.random.lattice import lattice_step
 
@@ -56,16 +56,13 @@ WIDEST = 0.5
 
 
 @dataclass(frozen=True)
-class NoiseScale(Conditional):
+class NoiseScale(WithoutLayer):
     """A scale of pre-activations' noise, and these."""
 
     name = "step on a lattice"
-    draws: tuple[TensorVariable, ...]
-    likelihood: MarginalLikelihood
     noise: Scaled  # how the pre-activations depend on the scale
     elsewhere: tuple[Scaled, ...]  # further children of the scale
-    integrates_out: tuple[TensorVariable, ...]
-    supplements: bool = True
+    supplements = True
 
     @override
     def explain_move(self, rv: TensorVariable) -> list[str]:
@@ -144,7 +141,7 @@ def find_noise_scale(
                 and noise.form.where is None
                 and not any(_is_in_the_way(seen, [a, z]) for seen in elsewhere)
             ):
-                return NoiseScale((s, z), likelihood, noise, elsewhere, (a,))
+                return NoiseScale((s, z), likelihood, noise, elsewhere)
     return None
 
 

@@ -13,7 +13,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.known import describe
 from pymc_nnsteps.graphs.search import children
-from pymc_nnsteps.laws.conditional import Conditional, Shapes
+from pymc_nnsteps.laws.conditional import Conditional, Move, Shapes
 from pymc_nnsteps.laws.recognition import find_conditionals
 from pymc_nnsteps.moves.contract import Context, Options, moves_in_order
 from pymc_nnsteps.moves.scan import order_scan
@@ -120,7 +120,7 @@ def _row(
 ) -> tuple[str, str, str]:
     drawing = [draw for draw in sweep if rv in draw.draws]
     own = [draw for draw in drawing if not draw.supplements]
-    exact = [draw for draw in own if draw.tuning is None]
+    exact = [draw for draw in own if not isinstance(draw, Move)]
     law = ([draw for draw in exact if not draw.integrates_out] or exact or own)[-1]
     notes = law.explain_law(rv)
     for draw in drawing:

@@ -82,7 +82,6 @@ class Ray(Conditional):
     """Scales with what they scale, multiplied by the same number to the power of their degrees."""
 
     name = "step along a ray"
-    draws: tuple[TensorVariable, ...]
     degrees: Degrees  # of all that is moved
     scales: tuple[TensorVariable, ...]  # those that no other takes along
     about: Mapping[TensorVariable, TensorVariable]  # means of the Gaussian ones
@@ -96,7 +95,7 @@ class Ray(Conditional):
     # The axis of each variable along which each entry has a number of its own; none: there is one
     # number.
     columns: Mapping[TensorVariable, int] = field(default_factory=dict)
-    supplements: bool = True
+    supplements = True
 
     @override
     def explain_move(self, rv: TensorVariable) -> list[str]:

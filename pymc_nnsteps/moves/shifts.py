@@ -92,10 +92,9 @@ from pymc_nnsteps.random.standard_normal import standard_normal
 class Shift(Conditional):
     """Means of effects drawn with other coefficients, the effects' deviations kept."""
 
-    draws: tuple[TensorVariable, ...]
     block: Gaussian  # the means and the coefficients
     deviations: Deviations  # those of the effects
-    supplements: bool = True
+    supplements = True
 
     @property
     @override
@@ -225,7 +224,6 @@ class Translation(Conditional):
     """Numbers by which variables are shifted together."""
 
     name = "Gaussian"
-    draws: tuple[TensorVariable, ...]
     # How each goes with the numbers, with its axes and that of the numbers; of length one are axes
     # along which all entries go alike.
     designs: Designs
@@ -234,7 +232,7 @@ class Translation(Conditional):
     priors: Mapping[TensorVariable, tuple[TensorVariable, TensorVariable]]
     # Children that see a change, and what of each number, in rows.
     seen: tuple[tuple[Child, TensorVariable], ...] = ()
-    supplements: bool = True
+    supplements = True
 
     @override
     def explain_move(self, rv: TensorVariable) -> list[str]:
