@@ -30,11 +30,11 @@ last of these nothing else is drawn, so that nothing is given an activation that
 (:mod:`.scan` checks it).
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import override
 
-import numpy as np
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable, equal_computations
 from pytensor.tensor.linalg import cholesky
@@ -55,7 +55,7 @@ from pymc_nnsteps.laws.augmentation import augmented, with_any_precision
 from pymc_nnsteps.laws.conditional import Conditional, Draw, Shapes
 from pymc_nnsteps.laws.gates import GateConditional
 from pymc_nnsteps.laws.gaussian import Gaussian
-from pymc_nnsteps.moves.contract import Context, Proposals, Replacement, proposes
+from pymc_nnsteps.moves.contract import Context, proposes
 from pymc_nnsteps.moves.marginal_likelihood import (
     MarginalLikelihood,
     WithoutLayer,
@@ -150,50 +150,43 @@ class CollapsedLayer:
     likelihood: MarginalLikelihood
     draws: tuple[Conditional, ...]
 
-    def size(self, shapes: Shapes) -> int:
-        """Number of weights that are drawn jointly."""
-        return sum(int(np.prod(shapes[rv])) for rv in self.weights.draws)
-
 
 @proposes(priority=200)
-def propose_collapsed(context: Context) -> Proposals:
+def propose_collapsed(context: Context) -> None:
     """Propose to collapse layers behind binary gates that have no draws of another kind."""
-    collapse, blocks, moved = context.options.collapse, context.blocks, context.layers
+    collapse, blocks = context.options.collapse, context.blocks
     if collapse is False:
-        return Proposals()
+        return
     gates = [block for block in blocks if isinstance(block, GateConditional)]
     behind_gates = {seen.child for block in gates for seen in block.observations}
-    replacements = []
-    layers: dict[TensorVariable, MarginalLikelihood] = {}
-    declined: dict[TensorVariable, str] = {}
     for block in blocks:
         if not isinstance(block, Gaussian) or behind_gates.isdisjoint(block.draws):
             continue
-        [activations, *_] = block.draws
-        if activations in moved:
+        [a, *_] = block.draws
+        if a in context.layers:
             continue
-        try:
-            layer = match_collapsed(block, blocks)
-        except NotConjugate as reason:
-            if collapse is True:
-                raise ValueError(f'collapse is True, but {reason}; use "auto".') from None
-            declined[activations] = f"not collapsed: {reason}"
+        layer = context.read(a, "collapsed", _quick, context, block)
+        if layer is None:
             continue
-        size = layer.size(context.shapes)
-        if collapse == "auto" and size > LARGEST_COLLAPSED:
-            declined[activations] = (
-                f"not collapsed: its layer has {size} weights, more than "
-                f"{LARGEST_COLLAPSED} (collapse=True does it all the same)"
-            )
-            continue
-        replacements.append(Replacement(block, (layer.gates, layer.weights), layer.draws))
-        layers[activations] = layer.likelihood
-    if collapse is True and not replacements and not moved:
+        context.put(layer.draws, at=block, removes=(layer.gates, layer.weights))
+        context.layers[a] = layer.likelihood
+    if collapse is True and not context.layers:
         raise ValueError(
             "collapse is True, but no activations behind binary gates are drawn together with "
             'their gates and weights; use "auto".'
         )
-    return Proposals(tuple(replacements), layers, declined)
+
+
+def _quick(context: Context, activations: Gaussian) -> CollapsedLayer:
+    """The layer of activations, if it is asked for or small."""
+    layer = match_collapsed(activations, context.blocks)
+    size = sum(math.prod(context.shapes[rv]) for rv in layer.weights.draws)
+    if context.options.collapse == "auto" and size > LARGEST_COLLAPSED:
+        raise NotConjugate(
+            f"its layer has {size} weights, more than {LARGEST_COLLAPSED} (collapse=True does it "
+            "all the same)"
+        )
+    return layer
 
 
 def match_collapsed(activations: Gaussian, conditionals: Sequence[Conditional]) -> CollapsedLayer:

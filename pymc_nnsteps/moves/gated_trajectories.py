@@ -85,7 +85,7 @@ from pymc_nnsteps.kernels.ops import move_gated_layer
 from pymc_nnsteps.kernels.outgoing_weights import GaussianPrior
 from pymc_nnsteps.laws.conditional import Draw, Shapes
 from pymc_nnsteps.laws.scales import Scale
-from pymc_nnsteps.moves.contract import Context, Proposals, Replacement, proposes
+from pymc_nnsteps.moves.contract import Context, proposes
 from pymc_nnsteps.moves.interwoven_gates import InterwovenGates
 from pymc_nnsteps.moves.layer_trajectories import Trajectory
 from pymc_nnsteps.moves.marginal_likelihood import MarginalLikelihood
@@ -183,7 +183,7 @@ class GatedTrajectories(Trajectory):
 
     @override
     def draw(self, rng: Variable, shapes: Shapes) -> Draw:
-        weights, gates = self.rows.weights_and_gates()
+        weights, gates = self.rows.weights_by_unit(), self.rows.gated_units()
         units, d = weights.rows.shape
         n_obs = gates.gates.shape[1]
         (n_scales, m), outgoing = self.scaled.shape, self._outgoing()
@@ -285,22 +285,15 @@ def _local_of(weights: Sequence[Shrunk]) -> list[Variance]:
 
 
 @proposes(priority=900)
-def propose_gated_trajectories(context: Context) -> Proposals:
+def propose_gated_trajectories(context: Context) -> None:
     """Propose trajectories after the moves of weights behind gates."""
-    if not context.options.trajectories:
-        return Proposals()
-    replacements, declined = [], {}
-    for move in context.sweep:
-        if not isinstance(move, InterwovenGates):
-            continue
-        try:
-            trajectory = find_gated_trajectories(move, context)
-        except NotConjugate as reason:
-            declined[move.draws[-1]] = f"not along trajectories: {reason}"
-            continue
-        if trajectory is not None:
-            replacements.append(Replacement(move, (), (trajectory.rows, trajectory)))
-    return Proposals(tuple(replacements), {}, declined)
+    for move in context.sweep if context.options.trajectories else ():
+        if isinstance(move, InterwovenGates):
+            trajectory = context.read(
+                move.draws[-1], "along trajectories", find_gated_trajectories, move, context
+            )
+            if trajectory is not None:
+                context.put((trajectory.rows, trajectory), at=move)
 
 
 def find_gated_trajectories(move: InterwovenGates, context: Context) -> GatedTrajectories | None:

@@ -3,16 +3,16 @@
 from pymc_nnsteps.graphs.search import children
 from pymc_nnsteps.laws.effects import Effects, largest
 from pymc_nnsteps.laws.gaussian import Gaussian
-from pymc_nnsteps.moves.contract import Context, Proposals, Replacement, proposes
+from pymc_nnsteps.moves.contract import Context, proposes
 
 
 @proposes(priority=500)
-def propose_joined_effects(context: Context) -> Proposals:
+def propose_joined_effects(context: Context) -> None:
     """Propose to draw effects of groups with all else that is linear.
 
     Variables that other draws integrate out are not joined.
     """
-    model, found = context.model, []
+    model = context.model
     latent = {rv for block in context.sweep for rv in block.integrates_out}
     left = [
         block
@@ -32,6 +32,5 @@ def propose_joined_effects(context: Context) -> Proposals:
             taken = [block for block in alike if block.draws[0] in effects.draws]
             if len(taken) > 1 or effects.centred:
                 *apart, last = taken
-                found.append(Replacement(last, tuple(apart), (effects,)))
+                context.put([effects], at=last, removes=apart)
         left = [block for block in left if block not in taken]
-    return Proposals(tuple(found))

@@ -61,7 +61,7 @@ from pymc_nnsteps.kernels.layer_trajectories import n_averages
 from pymc_nnsteps.kernels.ops import move_layer
 from pymc_nnsteps.kernels.unit_rays import Outgoing
 from pymc_nnsteps.laws.conditional import Conditional, Draw, Move, Shapes
-from pymc_nnsteps.moves.interweaving import why_too_long
+from pymc_nnsteps.moves.interweaving import LONGEST_ROW
 from pymc_nnsteps.moves.marginal_likelihood import WithoutLayer
 from pymc_nnsteps.moves.outgoing_weights import (
     ByOutput,
@@ -168,7 +168,7 @@ def find_trajectories(
     """Trajectories of a layer's weights; none if activations have an offset, or rows are long."""
     rows, weights = outgoing.rows, outgoing.outgoing
     m, units = weights.places.shape
-    if rows.activation.offset is not None or why_too_long(rows.row_length(shapes)):
+    if rows.activation.offset is not None or rows.row_length(shapes) > LONGEST_ROW:
         return None
     if m > 1 and m * units > MOST_ABOVE:
         raise NotConjugate(f"{m} outputs of {units} units have more than {MOST_ABOVE} weights")

@@ -102,8 +102,8 @@ def plan(
     """
     blocks = find_conditionals(model, rvs)
     context = Context(model, options, shapes, blocks, blocks)
-    for move in moves_in_order():
-        context = context.after(move.propose(context))
+    for propose in moves_in_order():
+        propose(context)
     ordered = tuple(order_scan(context.sweep, options.scan, model))
     reasons = reasons or {}
     rows: list[tuple[str, str | None, str]] = []

@@ -29,7 +29,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.gaussian.common_noise import CommonNoise
 from pymc_nnsteps.gaussian.observation import Child
-from pymc_nnsteps.graphs.errors import NotConjugate
+from pymc_nnsteps.graphs.errors import known_or_none
 from pymc_nnsteps.graphs.linear_terms import align, varies
 from pymc_nnsteps.graphs.search import children, given_any
 from pymc_nnsteps.graphs.shapes import lengths
@@ -39,7 +39,7 @@ from pymc_nnsteps.laws.conditional import Conditional, Shapes
 from pymc_nnsteps.laws.effects import ChildParts, Effects, largest, row_axis
 from pymc_nnsteps.laws.gaussian import Gaussian
 from pymc_nnsteps.laws.scales import ScaleLaw
-from pymc_nnsteps.moves.contract import Context, Proposals, Replacement, proposes
+from pymc_nnsteps.moves.contract import Context, proposes
 from pymc_nnsteps.moves.marginal_likelihood import MarginalLikelihood, marginal_likelihood
 from pymc_nnsteps.moves.noise_scales import find_noise_scale
 from pymc_nnsteps.moves.residual_scales import (
@@ -50,20 +50,19 @@ from pymc_nnsteps.moves.residual_scales import (
 
 
 @proposes(priority=400)
-def propose_responses(context: Context) -> Proposals:
+def propose_responses(context: Context) -> None:
     """Propose to draw effects and scales without the activations beside or between them."""
     if context.options.collapse is False:
-        return Proposals()
+        return
     model, blocks, shapes = context.model, context.blocks, context.shapes
-    proposals = []
+    moved: set[TensorVariable] = set()
     declined: dict[TensorVariable, str] = {}
     for block in blocks:
         [a, *others] = block.draws
         if others or not isinstance(block, Gaussian) or not block.observations:
             continue
-        try:
-            likelihood = context.layers.get(a) or marginal_likelihood(block)
-        except NotConjugate:
+        likelihood = context.layers.get(a) or known_or_none(marginal_likelihood, block)
+        if likelihood is None:
             continue
         effects = find_effects(model, likelihood, blocks, shapes)
         scales = [
@@ -82,10 +81,10 @@ def propose_responses(context: Context) -> Proposals:
                 for draw in context.sweep
                 if isinstance(draw, ScaleLaw) and cover(scales, draw.draws[0], shapes)
             )
-            proposals.append(Replacement(own, given, (*before, *draws, likelihood.fresh)))
-    moved = {rv for replacement in proposals for draw in replacement.puts for rv in draw.draws}
+            context.put((*before, *draws, likelihood.fresh), at=own, removes=given)
+            moved.update(rv for draw in draws for rv in draw.draws)
     left = {rv: reason for rv, reason in declined.items() if rv not in moved}
-    return Proposals(tuple(proposals), declined=left)
+    context.declined = left | context.declined
 
 
 def find_effects(

@@ -188,8 +188,8 @@ CASES = {
 def joined_in(model, blocks):
     """The draw that joins effects and all else that is linear."""
     context = Context(model, Options(), shapes_of(model), blocks, blocks)
-    [replacement] = joined_effects.propose_joined_effects(context).replacements
-    [found] = replacement.puts
+    joined_effects.propose_joined_effects(context)
+    [found] = [draw for draw in context.sweep if draw not in blocks]
     return found
 
 
