@@ -12,7 +12,7 @@ with diagonal :math:`\Lambda`.
 With several kinds of groups (crossed, nested), the kind with the most groups is eliminated
 (:mod:`pymc_nnsteps.gaussian.groups`): its effects are independent given the rest. The other kinds
 count as coefficients. Logistic children enter by their Polya-Gamma variables
-(:mod:`.augmentation`).
+(:mod:`.gaussian`).
 
 Effects of one law that enter by their differences from their mean, :math:`a_g - \bar a`, are two
 independent parts: the differences, drawn as above given that they sum to zero, and :math:`\bar a`,
@@ -51,10 +51,10 @@ from pymc_nnsteps.graphs.search import children
 from pymc_nnsteps.graphs.shapes import length_of, lengths
 from pymc_nnsteps.graphs.values import typed_like
 from pymc_nnsteps.kernels.ops import refuse_lost
-from pymc_nnsteps.laws.augmentation import augmented
 from pymc_nnsteps.laws.conditional import Conditional, Draw, Shapes, normal_prior
 from pymc_nnsteps.laws.gaussian import (
     OBSERVED,
+    augmented,
     decides_nothing,
     is_zero_sum,
     observe,

@@ -44,7 +44,6 @@ from pymc_nnsteps.graphs.search import children, parameters
 from pymc_nnsteps.graphs.shapes import lengths
 from pymc_nnsteps.graphs.values import typed_like
 from pymc_nnsteps.kernels.ops import refuse_lost
-from pymc_nnsteps.laws.augmentation import augmented
 from pymc_nnsteps.laws.conditional import (
     Conditional,
     Draw,
@@ -55,7 +54,7 @@ from pymc_nnsteps.laws.conditional import (
     require_support,
     value_of,
 )
-from pymc_nnsteps.laws.gaussian import OBSERVED, cut_axes, observe
+from pymc_nnsteps.laws.gaussian import OBSERVED, augmented, cut_axes, observe
 from pymc_nnsteps.laws.table import recognises
 from pymc_nnsteps.random.standard_normal import standard_normal
 

@@ -7,7 +7,7 @@ Model, for a series :math:`v_1, \dots, v_T` (a GaussianRandomWalk has :math:`\rh
     v_1 \sim N(c_1, 1/e_1), \qquad v_t \mid v_{t-1} \sim N(c_t + \rho v_{t-1}, 1/e_t)
 
 Each entry of a child sees the series at one time: Normal and LogNormal children by their mean,
-Bernoulli and Binomial children by their logit (:mod:`.augmentation`). Posterior:
+Bernoulli and Binomial children by their logit (:mod:`.gaussian`). Posterior:
 :math:`N(P^{-1} h, P^{-1})` with a tridiagonal
 
 .. math::
@@ -36,7 +36,6 @@ from pymc_nnsteps.graphs.known import LINE, describe, distribution, is_a
 from pymc_nnsteps.graphs.search import children, parameters
 from pymc_nnsteps.graphs.values import typed_like
 from pymc_nnsteps.kernels.ops import draw_tridiagonal
-from pymc_nnsteps.laws.augmentation import augmented
 from pymc_nnsteps.laws.conditional import (
     Conditional,
     Draw,
@@ -45,7 +44,7 @@ from pymc_nnsteps.laws.conditional import (
     require_free,
     require_support,
 )
-from pymc_nnsteps.laws.gaussian import OBSERVED, observe
+from pymc_nnsteps.laws.gaussian import OBSERVED, augmented, observe
 from pymc_nnsteps.laws.table import recognises
 from pymc_nnsteps.random.standard_normal import standard_normal
 

@@ -32,9 +32,8 @@ from pymc_nnsteps.graphs.linear_terms import Length, align, expand
 from pymc_nnsteps.graphs.search import given_any
 from pymc_nnsteps.kernels.chain import LayerObservations, Layers, LayerSizes
 from pymc_nnsteps.kernels.ops import draw_chain
-from pymc_nnsteps.laws.augmentation import augmented, with_any_precision
 from pymc_nnsteps.laws.conditional import Conditional, Draw, Group, Shapes
-from pymc_nnsteps.laws.gaussian import Gaussian
+from pymc_nnsteps.laws.gaussian import Gaussian, augmented, with_any_precision
 from pymc_nnsteps.moves.contract import Context, proposes
 from pymc_nnsteps.random.standard_normal import standard_normal
 

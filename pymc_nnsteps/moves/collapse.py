@@ -27,7 +27,7 @@ with whatever else is seen of :math:`z` in :math:`\omega` and h.
 A sweep draws, one after another: the precisions by which logistic children see a, which are then
 held; the gates; the weights; and a itself, given these precisions. Between the first and the
 last of these nothing else is drawn, so that nothing is given an activation that is not up to date
-(:mod:`.scan` checks it).
+(:mod:`.contract` checks it).
 """
 
 import math
@@ -51,10 +51,9 @@ from pymc_nnsteps.graphs.search import given_any
 from pymc_nnsteps.graphs.shapes import lengths
 from pymc_nnsteps.graphs.values import typed_like
 from pymc_nnsteps.kernels.ops import collapsed_information, draw_collapsed_gates, refuse_lost
-from pymc_nnsteps.laws.augmentation import augmented, with_any_precision
 from pymc_nnsteps.laws.conditional import Conditional, Draw, Shapes
 from pymc_nnsteps.laws.gates import GateConditional
-from pymc_nnsteps.laws.gaussian import Gaussian
+from pymc_nnsteps.laws.gaussian import Gaussian, augmented, with_any_precision
 from pymc_nnsteps.moves.contract import Context, proposes
 from pymc_nnsteps.moves.marginal_likelihood import (
     MarginalLikelihood,

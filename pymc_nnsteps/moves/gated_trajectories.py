@@ -61,7 +61,7 @@ half, twice this share of sweeps has a trajectory, and at least a twentieth. Whe
 the rows are moved half as often.
 
 Then :math:`\psi` is drawn given weights and global scales, whether the end is accepted or not.
-Activations must be drawn afresh before anything else is given them (:mod:`.scan` checks it).
+Activations must be drawn afresh before anything else is given them (:mod:`.contract` checks it).
 """
 
 from collections.abc import Mapping, Sequence

@@ -36,7 +36,7 @@ which leaves it invariant, so that only samples which change their piece cost ac
 accepted with the ratio of Metropolis and Hastings; the proposal back is that of the pieces at
 :math:`W_a'`, with determinants. Rows are moved in turn, in several passes.
 
-X must be drawn afresh before anything else is given it (:mod:`.scan` checks it).
+X must be drawn afresh before anything else is given it (:mod:`.contract` checks it).
 
 Kernels of convolutions are moved likewise (:mod:`.interwoven_kernels`).
 """

@@ -42,7 +42,8 @@ Bernoulli(p). Rows are moved in turn, in several passes. Where V varies with the
 layer that is seen by Polya-Gamma variables), what each sample knows of a unit is held for as many
 units at a time as fit into memory, and computed again in each pass.
 
-The activations must be drawn afresh before anything else is given them (:mod:`.scan` checks it).
+The activations must be drawn afresh before anything else is given them (:mod:`.contract` checks
+it).
 """
 
 from collections.abc import Sequence
@@ -63,10 +64,9 @@ from pymc_nnsteps.graphs.search import given_any
 from pymc_nnsteps.graphs.values import substitute_given, typed_like
 from pymc_nnsteps.kernels.interwoven_gates import GatedUnits
 from pymc_nnsteps.kernels.ops import move_gated_rows
-from pymc_nnsteps.laws.augmentation import with_any_precision
 from pymc_nnsteps.laws.conditional import Conditional, Draw, Shapes
 from pymc_nnsteps.laws.gates import GateConditional
-from pymc_nnsteps.laws.gaussian import Gaussian
+from pymc_nnsteps.laws.gaussian import Gaussian, with_any_precision
 from pymc_nnsteps.moves.collapse import CollapsedLayer, match_collapsed
 from pymc_nnsteps.moves.contract import Context, proposes
 from pymc_nnsteps.moves.interweaving import InterwovenRows

@@ -31,9 +31,8 @@ from pymc_nnsteps.graphs.search import given_any
 from pymc_nnsteps.graphs.values import array_constant
 from pymc_nnsteps.kernels.collapse import Above
 from pymc_nnsteps.kernels.unit_rays import AboveOne
-from pymc_nnsteps.laws.augmentation import BinaryObservation, with_any_precision
 from pymc_nnsteps.laws.conditional import Conditional, Draw, Group, Shapes
-from pymc_nnsteps.laws.gaussian import Gaussian
+from pymc_nnsteps.laws.gaussian import BinaryObservation, Gaussian, with_any_precision
 
 
 @dataclass(frozen=True)

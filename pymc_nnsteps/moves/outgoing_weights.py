@@ -30,7 +30,7 @@ same w, one matrix :math:`V` of outputs by outputs is inverted for each unit. Se
 are latent themselves, such as the next layer's pre-activations, have no such draw: it gains nothing
 there.
 
-X must be drawn afresh before anything else is given it (:mod:`.scan` checks it).
+X must be drawn afresh before anything else is given it (:mod:`.contract` checks it).
 """
 
 import math

@@ -15,8 +15,7 @@ from pymc_nnsteps.graphs.known import describe
 from pymc_nnsteps.graphs.search import children
 from pymc_nnsteps.laws.conditional import Conditional, Move, Shapes
 from pymc_nnsteps.laws.recognition import find_conditionals
-from pymc_nnsteps.moves.contract import Context, Options, moves_in_order
-from pymc_nnsteps.moves.scan import order_scan
+from pymc_nnsteps.moves.contract import Context, Options, moves_in_order, order_scan
 from pymc_nnsteps.tables import as_text
 
 

@@ -25,7 +25,7 @@ and what further children say, of which s is the scale as well. Where s is the s
 only, or the noise varies with the sample, :math:`\log \det V_n + r_n^T V_n^{-1} r_n` is found by
 eliminating the outputs in turn, for all samples of the same noise at once. The density is stepped
 in by :mod:`pymc_nnsteps.random.lattice`, whatever the prior. X must be drawn afresh before
-anything else is given it (:mod:`.scan` checks it).
+anything else is given it (:mod:`.contract` checks it).
 
 Several scales :math:`s_j`, of densities :math:`p_j`, move one after another, with
 :math:`D_n = \text{diag}(d_n)`.
@@ -75,8 +75,8 @@ from pymc_nnsteps.kernels.ops import (
     sum_over_variances,
 )
 from pymc_nnsteps.kernels.vector_scales import Lattices
+from pymc_nnsteps.laws.any_scales import of_scaled
 from pymc_nnsteps.laws.conditional import Conditional, Draw, Shapes
-from pymc_nnsteps.laws.orbits import of_scaled
 from pymc_nnsteps.laws.scales import Scaled, ScaleLaw
 from pymc_nnsteps.moves.marginal_likelihood import MarginalLikelihood, WithoutLayer
 from pymc_nnsteps.random.lattice import POINTS, lattice_of, lattice_step

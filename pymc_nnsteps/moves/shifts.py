@@ -77,10 +77,9 @@ from pymc_nnsteps.graphs.shapes import lengths
 from pymc_nnsteps.graphs.values import constant_or_none, scalar_constant, typed_like
 from pymc_nnsteps.kernels.ops import refuse_lost
 from pymc_nnsteps.laws.any_scales import multiplied_by
-from pymc_nnsteps.laws.augmentation import augmented
 from pymc_nnsteps.laws.conditional import Conditional, Draw, Shapes, normal_prior, require_given
 from pymc_nnsteps.laws.effects import Effects
-from pymc_nnsteps.laws.gaussian import Gaussian, gaussian_of, observe
+from pymc_nnsteps.laws.gaussian import Gaussian, augmented, gaussian_of, observe
 from pymc_nnsteps.laws.multivariate import GaussianVectors
 from pymc_nnsteps.laws.series import GaussianSeries
 from pymc_nnsteps.moves.contract import Context, follows

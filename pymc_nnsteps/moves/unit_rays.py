@@ -38,7 +38,7 @@ are moved as if the density of s were flat, :math:`p(s^2) \propto 1 / s`, which 
 step; it is accepted with the ratio that the prior of s has to this one (Liu, *Monte Carlo
 Strategies in Scientific Computing*, 2001, section 9.4.3).
 
-X must be drawn afresh before anything else is given it (:mod:`.scan` checks it).
+X must be drawn afresh before anything else is given it (:mod:`.contract` checks it).
 """
 
 from collections.abc import Sequence
