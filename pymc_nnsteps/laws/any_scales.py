@@ -183,11 +183,6 @@ class AnyScale(AnyNumber, ScaleLaw):
     keeps: bool
 
     @override
-    def draw(self, rng: Variable, shapes: Shapes) -> Draw:
-        rng, said = self.sums(rng, [seen.child for seen in self.scaled])
-        return self.draw_given(rng, shapes, said)
-
-    @override
     def sums(
         self, rng: Variable, children: Collection[TensorVariable]
     ) -> tuple[Variable, tuple[TensorVariable, ...]]:

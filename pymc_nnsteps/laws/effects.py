@@ -43,7 +43,7 @@ from pymc_nnsteps.gaussian.layout import Member, coordinates, dense_size, prior_
 from pymc_nnsteps.gaussian.lost_digits import unless_rounding
 from pymc_nnsteps.gaussian.observation import Child, Observation
 from pymc_nnsteps.graphs.centred import about_mean
-from pymc_nnsteps.graphs.errors import NotConjugate
+from pymc_nnsteps.graphs.errors import NotConjugate, known_or_none
 from pymc_nnsteps.graphs.known import describe
 from pymc_nnsteps.graphs.linear_terms import Term, align, cut_links, expand, flatten, pick
 from pymc_nnsteps.graphs.rearranging import as_stated
@@ -107,8 +107,9 @@ class Effects(Conditional):
     def draw(self, rng: Variable, shapes: Shapes) -> Draw:
         rng, said = self._said(rng)
         groups = self._eliminated
-        dense = [i for i in range(len(self.members)) if i not in groups and self._is_dense(i)]
-        rest = dense + [i for i in range(len(self.members)) if i not in (*groups, *dense)]
+        others = [i for i in range(len(self.members)) if i not in groups]
+        dense = [i for i in others if all(seen.parts[i].index is None for seen in self.seen)]
+        rest = dense + [i for i in others if i not in dense]
         eliminated = Eliminated(said, groups, self._some(groups), shapes) if groups else None
         # What is left when effects of groups are eliminated, by its Schur complement.
         drawn = root = None
@@ -187,9 +188,6 @@ class Effects(Conditional):
 
     def _some(self, positions: Sequence[int]) -> list[Member]:
         return [self.members[i] for i in positions]
-
-    def _is_dense(self, i: int) -> bool:
-        return all(seen.parts[i].index is None for seen in self.seen)
 
     def _said(self, rng: Variable) -> tuple[Variable, list[ChildLikelihood]]:
         said = []
@@ -317,9 +315,10 @@ def match_effects(model: pm.Model, rvs: Sequence[TensorVariable], shapes: Shapes
     sums = {rv: _sums(model, rv, seen_by[rv], priors[rv]) for rv in rvs}
     centred = [rv for rv in rvs if sums[rv] and not is_zero_sum(rv)]
     for child in direct:
+        about = {rv: about_mean(model, child, rv) if rv in centred else None for rv in rvs}
         stated = {
-            rv: _stated(model, child, rv) if rv in centred else rv
-            for rv in rvs
+            rv: rv if seen is None else seen.expression
+            for rv, seen in about.items()
             if child in seen_by[rv]
         }
         observation = observe(model, child, list(stated.values()))
@@ -408,13 +407,6 @@ def _sums(
     return (axes,) if all(law[axis] for law in laws for axis in axes) else ()
 
 
-def _stated(model: pm.Model, child: TensorVariable, rv: TensorVariable) -> TensorVariable:
-    """What a child sees of effects about their mean."""
-    about = about_mean(model, child, rv)
-    assert about is not None
-    return about.expression
-
-
 def _require_weights_of_rows(observation: Child) -> None:
     if isinstance(observation, Observation):
         child = observation.child
@@ -452,10 +444,7 @@ def largest(
     left = list(groups)
     for _ in range(2):
         for rvs in left:
-            try:
-                effects = match_effects(model, [*drawn, *rvs], shapes)
-            except NotConjugate:
-                continue
-            drawn = effects.draws
+            effects = known_or_none(match_effects, model, [*drawn, *rvs], shapes) or effects
+            drawn = () if effects is None else effects.draws
         left = [rvs for rvs in left if drawn and rvs[0] not in drawn]
     return effects

@@ -83,7 +83,8 @@ class PiecewiseGaussian(Conditional):
 
     @override
     def draw(self, rng: Variable, shapes: Shapes) -> Draw:
-        [z] = self.draws
+        [z], function = self.draws, self.activation
+        pieces = function.knots, function.slopes, function.intercepts
         mean, sigma = parameters(z)
         if self.argument is not None:
             slope, shift = self.argument.slope, self.argument.shift
@@ -94,14 +95,7 @@ class PiecewiseGaussian(Conditional):
             sigma,
             self.observed,
             self.observed_sigma,
-            *(
-                pt.constant(values, dtype=z.dtype)
-                for values in (
-                    self.activation.knots,
-                    self.activation.slopes,
-                    self.activation.intercepts,
-                )
-            ),
+            *(pt.constant(values, dtype=z.dtype) for values in pieces),
             size=lengths(z),
         )
         if self.argument is not None:
@@ -136,13 +130,9 @@ def match_piecewise(model: pm.Model, z: TensorVariable) -> PiecewiseGaussian:
         scale = entries_like(model, pt.broadcast_to(sigma, x.shape), x, z)
     argument = None
     if form.argument is not None:
-        parts = (form.argument.slope, form.argument.shift)
-        argument = Argument(
-            *(
-                entries_like(model, pt.broadcast_to(part.astype(z.dtype), x.shape), x, z)
-                for part in parts
-            )
-        )
+        parts = (form.argument.slope.astype(z.dtype), form.argument.shift.astype(z.dtype))
+        full = (pt.broadcast_to(part, x.shape) for part in parts)
+        argument = Argument(*(entries_like(model, part, x, z) for part in full))
     return PiecewiseGaussian((z,), form.function, entries, scale, argument)
 
 

@@ -76,12 +76,11 @@ class GaussianSeries(Conditional):
         shape = tuple(rv.shape)
         batch, n_times = shape[:-1], shape[-1]
 
-        def joined(first: TensorVariable, later: TensorVariable) -> TensorVariable:
-            parts = (
-                pt.broadcast_to(first, (*batch, 1)),
-                pt.broadcast_to(later, (*batch, n_times - 1)),
+        def joined(*parts: TensorVariable) -> TensorVariable:
+            sizes = zip(parts, (1, n_times - 1), strict=True)
+            return pt.concatenate(
+                [pt.broadcast_to(part, (*batch, n)) for part, n in sizes], axis=-1
             )
-            return pt.concatenate(parts, axis=-1)
 
         def shifted(array: TensorVariable) -> TensorVariable:
             return pt.concatenate([array[..., 1:], pt.zeros_like(array[..., :1])], axis=-1)
