@@ -18,7 +18,6 @@ the posterior can be sampled exactly, layer by layer.
 """
 
 from collections.abc import Mapping, Sequence
-from copy import copy
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, get_args
@@ -39,20 +38,17 @@ from pymc_nnsteps.models.blocks.bow_tie import (
     data_start,
     inverse_gamma,
     noise_scale,
-    variational_start,
 )
 from pymc_nnsteps.models.blocks.hierarchical import NoiseNetwork
-from pymc_nnsteps.models.parts import data, layers
+from pymc_nnsteps.models.parts import layers
 from pymc_nnsteps.models.parts.context import Dim, Stack, recorded
 from pymc_nnsteps.models.parts.data import Missing
 from pymc_nnsteps.models.parts.layers import floating
 from pymc_nnsteps.models.parts.likelihoods import AnyNetwork, ObservedData, Start
 from pymc_nnsteps.models.parts.scaffold import Response, scaffold, warn_of_scales
 from pymc_nnsteps.models.parts.shrinkage import AnyShrinkage, Initvals, PerLayer
-from pymc_nnsteps.variational.draws import LayerDraws
-from pymc_nnsteps.variational.fit import draws_to_start_from
 
-BowTieStart = Literal["data", "prior", "variational"]
+BowTieStart = Literal["data", "prior"]
 
 Starts = Mapping[str, TensorVariable]
 """Where variables begin, by their names."""
@@ -129,12 +125,12 @@ def bow_tie(
         less the logarithm of the exposure for counts.
     exposure, censored : array_like, shape (n_obs,), optional
         As for :func:`~pymc_nnsteps.hierarchical_mlp`.
-    start : {"data", "prior", "variational"}
+    start : {"data", "prior"}
         Initial values of the chains. ``"data"``: every hidden unit bends at a random place
         within the range of the data, and the output layer is fitted to the targets by ridge
         regression; each chain has other hidden units. ``"prior"``: a draw from the prior,
-        another one for each chain. ``"variational"``: a draw from one of four short variational
-        fits (:func:`~pymc_nnsteps.fit`) to ``X`` and ``y`` as they are now.
+        another one for each chain. To begin at variational fits, pass ``pm.sample`` the
+        ``initvals`` of :func:`~pymc_nnsteps.fit`.
     standardize, missing
         As for :func:`~pymc_nnsteps.hierarchical_mlp`.
 
@@ -220,7 +216,12 @@ def bow_tie(
     >>> [variable.name for variable in smooth.free_RVs]
     ['W1', 'b1', 'eta_sq1', 'a1', 'W2', 'b2', 'eta_sq2']
     """
-    require_choice("start", start, get_args(BowTieStart))
+    require_choice(
+        "start",
+        start,
+        get_args(BowTieStart),
+        "for variational starts pass initvals=nns.fit(model).initvals(chains) to pm.sample",
+    )
     scaffolding = scaffold(
         X, y, hidden, likelihood, ("normal",), standardize, missing, exposure, censored
     )
@@ -233,10 +234,15 @@ def bow_tie(
     prior = inverse_gamma("noise", noise_alpha, fit.noise if noise_beta is None else noise_beta)
     noise = _OutputNoise(prior, sigma, noise_beta, noise_network, stack, start)
     _require_no_noise(likelihood, sigma, noise_beta, noise_network)
-    _require_fittable(start, likelihood, response.targets, sigma)
 
-    def build(network: BowTieLayers, x: TensorVariable, seen: ObservedData, starts: Starts) -> None:
-        initvals = partial(_initial_value, starts, start)
+    def starts(x: TensorVariable, seen: ObservedData) -> Starts:
+        if start == "prior":
+            return {}
+        known = targets if isinstance(seen.y, np.ma.MaskedArray) else _rough(response, seen)
+        return data_start(x, pt.as_tensor(known), stack.units)
+
+    def build(x: TensorVariable, seen: ObservedData) -> None:
+        initvals = partial(_initial_value, starts(x, seen), start)
         z = network(x, initvals)
         if likelihood == "normal":
             response.law.observe(seen.f(z), seen, noise.scale(x, initvals, seen.dims))
@@ -245,19 +251,7 @@ def bow_tie(
                 response.law.observe(seen.named(z), seen)
 
     warn_of_scales(scaffolding.inputs, response.real, usual_targets=USUAL_TARGETS)
-    fitted: list[LayerDraws] = []
-    if start == "variational":
-        gated = copy(network)
-        gated.marginalize_gates = False
-        fitted = draws_to_start_from(scaffolding.alone(lambda x, seen: build(gated, x, seen, {})))
-
-    def starts(x: TensorVariable, seen: ObservedData) -> Starts:
-        if start == "data":
-            known = targets if isinstance(seen.y, np.ma.MaskedArray) else _rough(response, seen)
-            return data_start(x, pt.as_tensor(known), stack.units)
-        return variational_start(x, fitted) if fitted else {}
-
-    return scaffolding.add(lambda x, seen: build(network, x, seen, starts(x, seen)), noise.dims)
+    return scaffolding.add(build, noise.dims)
 
 
 def _initial_value(starts: Starts, start: BowTieStart, name: str) -> InitialValue:
@@ -321,24 +315,6 @@ class _OutputNoise:
             return self.known
         level = noise_scale(self.stack.n_layers, self.prior, self.stack, initvals)
         return level if self.varying is None else self.varying.vary(x, level, dims)
-
-
-def _require_fittable(
-    start: BowTieStart, likelihood: str, targets: data.Targets, sigma: float | str | None
-) -> None:
-    """Check that a variational fit can start the chains, if it is to."""
-    if start != "variational":
-        return
-    if likelihood != "normal":
-        raise ValueError(
-            f'start="variational" fits real targets, not likelihood="{likelihood}"; leave it out.'
-        )
-    if targets.missing.any():
-        raise ValueError(
-            'start="variational" needs all of y, which has missing values; leave it out.'
-        )
-    if sigma is not None:
-        raise ValueError('start="variational" fits the noise too; leave sigma out.')
 
 
 def _standard_deviation(sigma: float | str, noise_beta: float | None) -> float:

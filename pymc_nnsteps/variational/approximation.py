@@ -308,12 +308,6 @@ class Ensemble:
             self.members[turn % len(self.members)].initvals(1, random_seed=rng)[0] for turn in turns
         ]
 
-    def draw_evenly(self, draws: int, rng: np.random.Generator) -> list[LayerDraws]:
-        """Equally many draws of each member, one member after the other."""
-        drawn = [member.draw(draws, rng) for member in self.members]
-        order = np.arange(draws * len(drawn))
-        return [_joined(parts, order) for parts in zip(*drawn, strict=True)]
-
     def counts(self, draws: int, rng: np.random.Generator) -> NDArray[np.int64]:
         """Number of draws of each member."""
         return rng.multinomial(draws, self.weights)

@@ -37,14 +37,10 @@ from pymc_nnsteps.variational.ascent import (
     ascend_by_batches,
     random_batches,
 )
-from pymc_nnsteps.variational.draws import LayerDraws
 from pymc_nnsteps.variational.reading import Reading, read_model, require_density
 from pymc_nnsteps.variational.updates import shared_law
 
 Method = Literal["cavi", "svi"]
-SHORT_FITS, SHORT_SWEEPS, DRAWS_EACH = 4, 60, 8
-"""Number of short fits that chains start from, sweeps of each, and draws from each."""
-
 PAIRS = "batches must give pairs of inputs and targets"
 
 Run = Callable[[LayerStart, np.random.Generator, Report], Fitted]
@@ -189,21 +185,6 @@ def fit(
     members = tuple(Approximation(reading, fitted) for fitted in found)
     together = Ensemble(members, float(zeta))
     return together if ensemble else together.best
-
-
-def draws_to_start_from(model: pm.Model) -> list[LayerDraws]:
-    """A few draws from each of several short fits, to begin the chains of a sampler with."""
-    found = fit(
-        model,
-        starts=SHORT_FITS,
-        sweeps=SHORT_SWEEPS,
-        ensemble=True,
-        zeta=0,
-        random_seed=0,
-        progressbar=False,
-    )
-    assert isinstance(found, Ensemble)
-    return found.draw_evenly(DRAWS_EACH, np.random.default_rng(0))
 
 
 def _runner(

@@ -550,7 +550,7 @@ BOW_TIE_CASES = {
     "shrinkage none": ({"shrinkage": None}, "shrinkage must be one of .*; got None"),
     "start": (
         {"start": "zero"},
-        'start must be one of "data", "prior", "variational"; got \'zero\'',
+        'start must be one of "data", "prior"; got \'zero\'; for variational starts pass initvals=',
     ),
     "marginalize": (
         {"marginalize_gates": "yes"},
@@ -632,14 +632,6 @@ BOW_TIE_CASES = {
     "noise network array": (
         {"sigma": "network", "noise_network": np.ones(2)},
         "noise_network must be a mapping with any of the keys hidden, activation, priors; got",
-    ),
-    "gaps and start": (
-        {"y": with_entry(Y, 2, np.nan), "start": "variational"},
-        "needs all of y, which has missing values; leave it out",
-    ),
-    "sigma and start": (
-        {"sigma": 1, "start": "variational"},
-        "fits the noise too; leave sigma out",
     ),
     "sigma and noise": ({"sigma": 1, "noise_beta": 1}, "sigma fixes the noise that noise_beta"),
     "noise alpha": ({"noise_alpha": np.inf}, "noise_alpha must be a positive number; got inf"),

@@ -30,7 +30,6 @@ from pymc_nnsteps.models.parts.shrinkage import (
     PerLayer,
     weight_prior,
 )
-from pymc_nnsteps.variational.draws import LayerDraws
 
 InverseGammaPrior = tuple[NDArray, NDArray]
 """Shape and scale."""
@@ -235,28 +234,6 @@ def data_start(
     y: Any = SAME_ROWS(targets, pt.eq(inputs.shape[0], targets.shape[0]))
     W, b = _ridge(x, y.reshape((-1, units[-1])))
     return values | {f"W{len(units) - 1}": W, f"b{len(units) - 1}": b}
-
-
-def variational_start(
-    inputs: TensorVariable, layers: Sequence[LayerDraws]
-) -> dict[str, TensorVariable]:
-    """Initial values of all variables: one of several draws of the layers, another for each chain.
-
-    Gates are open where ``z > 0``, and activations are ``max(z, 0)``, also after ``pm.set_data``.
-    """
-    draw = pm.DiscreteUniform.dist(0, len(layers[0].W) - 1)
-    values: dict[str, TensorVariable] = {}
-    x = inputs
-    for number, layer in enumerate(layers, 1):
-        for role in ("tau", "psi", "W", "b", "eta_sq"):
-            drawn = getattr(layer, role)
-            if drawn is not None:
-                values[f"{role}{number}"] = pt.constant(drawn.astype(config.floatX))[draw]
-        if number < len(layers):
-            z = x @ values[f"W{number}"].T + values[f"b{number}"]
-            x = pt.maximum(z, 0)
-            values |= {f"gamma{number}": pt.gt(z, 0), f"a{number}": x}
-    return values
 
 
 def _bends(x: TensorVariable, shape: tuple[int, int]) -> tuple[TensorVariable, TensorVariable]:

@@ -18,7 +18,7 @@ from pytensor.tensor import TensorVariable
 
 from pymc_nnsteps.arguments import require_finite
 from pymc_nnsteps.models.parts import data, layers
-from pymc_nnsteps.models.parts.context import Dim, Stack, add_rehearsed, layer_dims, rehearsed
+from pymc_nnsteps.models.parts.context import Dim, Stack, add_rehearsed, layer_dims
 from pymc_nnsteps.models.parts.data import Inputs
 from pymc_nnsteps.models.parts.likelihoods import Likelihood, ObservedData, likelihood_of
 from pymc_nnsteps.tables import numbers, require_same_rows
@@ -138,25 +138,18 @@ class Scaffold:
         """The layers."""
         return Stack(self.units, tuple(self.dims), "obs")
 
-    def alone(self, build: Build) -> pm.Model:
-        """The network in a model of its own."""
-        return rehearsed(lambda: self._build(build), self._every_dim)
-
     def add(self, build: Build, more_dims: Mapping[str, Dim] | None = None) -> pm.Model:
         """Add the network to the model whose context is open, or to a new one.
 
         ``more_dims`` are dimensions beside those of the layers.
         """
         layers.require_size(self.units, self.n_obs)
-        dims = self._every_dim | self.response.dims | dict(more_dims or {})
-        return add_rehearsed(lambda: self._build(build), dims, self.n_obs)
-
-    @property
-    def _every_dim(self) -> dict[str, Dim]:
-        return self.inputs.dims("feature") | self.dims
-
-    def _build(self, build: Build) -> None:
-        build(self.inputs.add("inputs", ("obs", "feature")), self.response.add())
+        dims = self.inputs.dims("feature") | self.dims | self.response.dims | dict(more_dims or {})
+        return add_rehearsed(
+            lambda: build(self.inputs.add("inputs", ("obs", "feature")), self.response.add()),
+            dims,
+            self.n_obs,
+        )
 
 
 def scaffold(
