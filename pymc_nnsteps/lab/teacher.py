@@ -435,8 +435,7 @@ def _start(model: pm.Model, strategy: str, seed: int) -> PointType:
 
 
 def _point(model: pm.Model, overrides: Mapping[Any, Any], seed: int) -> PointType:
-    point: PointType = make_initial_point_fn(model=model, overrides=dict(overrides))(seed)
-    return point
+    return make_initial_point_fn(model=model, overrides=dict(overrides))(seed)
 
 
 def _as_posterior(model: pm.Model, parameters: Values) -> xr.Dataset:

@@ -316,8 +316,7 @@ def named_output(model: pm.Model, name: str, container: TensorSharedVariable) ->
             f"output must name a pm.Deterministic that depends on {describe(container)}, one of "
             f"{', '.join(known) or 'none'}; got {name!r}."
         )
-    found: TensorVariable = known[name]
-    return found
+    return known[name]
 
 
 def targets_of(model: pm.Model, y: TensorVariable) -> set[Variable]:

@@ -141,8 +141,7 @@ class ShardPool:
 
 
 def _workers(client: Any) -> dict[str, Any]:
-    workers: dict[str, Any] = client.scheduler_info(n_workers=-1)["workers"]
-    return workers
+    return client.scheduler_info(n_workers=-1)["workers"]
 
 
 RUN = "run.pickle"
@@ -386,9 +385,8 @@ def _as_tree(model: pm.Model, kept: Sequence[Sequence[Point]]) -> xr.DataTree:
         name: np.stack([[point[name] for point in chain] for chain in kept]) for name in kept[0][0]
     }
     used = {dim for name in posterior for dim in dims.get(name, ())}
-    tree: xr.DataTree = from_dict(
+    return from_dict(
         {"posterior": posterior},
         coords={dim: values for dim, values in coords.items() if dim in used},
         dims={name: dims[name] for name in posterior if name in dims},
     )
-    return tree

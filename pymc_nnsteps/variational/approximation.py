@@ -365,8 +365,7 @@ def labelled_draws(reading: Reading, layers: Sequence[LayerDraws]) -> xr.DataTre
                 dims[name] = list(_dims(reading, name, value.ndim - 1))
     used = {dim for each in dims.values() for dim in each}
     coords = {dim: list(labels) for dim, labels in reading.coords.items() if dim in used}
-    tree: xr.DataTree = from_dict({"posterior": values}, coords=coords, dims=dims)
-    return tree
+    return from_dict({"posterior": values}, coords=coords, dims=dims)
 
 
 def labelled_prediction(reading: Reading, table: Table, prediction: Prediction) -> xr.Dataset:

@@ -359,8 +359,7 @@ def _weights(layer: LayerFactors) -> Numbers:
     """Factors of :func:`_outer` that give second moments of ``z``."""
     rows, columns = np.triu_indices(layer.mean.shape[1])
     factor = np.where(rows == columns, 1.0, 2.0)
-    weights: Numbers = factor * layer.second[:, rows, columns]
-    return weights
+    return factor * layer.second[:, rows, columns]
 
 
 def _symmetric(sums: Numbers, width: int) -> Numbers:
