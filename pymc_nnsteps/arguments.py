@@ -28,6 +28,13 @@ def positive_integer(name: str, value: object) -> int:
     return int(value)
 
 
+def integer_from_zero(name: str, value: object) -> int:
+    """The value, if it is an integer that is not negative."""
+    if not is_integer(value) or value < 0:
+        raise ValueError(f"{name} must be an integer from zero on; got {value!r}.")
+    return int(value)
+
+
 def number_below(name: str, value: object, size: int) -> int:
     """The value, if it is the number of one of so many entries."""
     if not is_integer(value) or value not in range(size):

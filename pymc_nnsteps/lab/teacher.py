@@ -31,7 +31,7 @@ from pymc_nnsteps.graphs.values import substitute
 from pymc_nnsteps.kernels.compiling import c_by_default, drawing, without_blas_notice
 from pymc_nnsteps.kernels.threads import one_thread
 from pymc_nnsteps.prediction.new_inputs import function_expression, function_values
-from pymc_nnsteps.prediction.posterior import SAMPLES
+from pymc_nnsteps.prediction.posterior import SAMPLES, as_tree
 from pymc_nnsteps.steps.target import dependent_factors, log_density
 from pymc_nnsteps.steps.variables import Vars, as_tensor, chosen
 
@@ -340,7 +340,14 @@ def teacher_student(
         "informed": _point(model, parameters, 0),
         "zero": _start(model, "support_point", _seed(rng)),
     } | {name: _start(model, "prior", _seed(rng)) for name in names}
-    return TeacherStudent(model, new_targets, _as_posterior(model, parameters), starts)
+    given = {rv: pt.constant(drawn[rv.name].astype(rv.dtype)) for rv in model.free_RVs}
+    computed = zip(
+        model.deterministics, _evaluated(substitute(model.deterministics, given)), strict=True
+    )
+    known = parameters | {str(variable.name): value for variable, value in computed}
+    posterior = {name: np.asarray(value)[None, None] for name, value in known.items()}
+    teacher = as_tree(model, {"posterior": posterior})["posterior"].to_dataset()
+    return TeacherStudent(model, new_targets, teacher, starts)
 
 
 def _no_builder(found: str) -> ValueError:
@@ -436,20 +443,3 @@ def _start(model: pm.Model, strategy: str, seed: int) -> PointType:
 
 def _point(model: pm.Model, overrides: Mapping[Any, Any], seed: int) -> PointType:
     return make_initial_point_fn(model=model, overrides=dict(overrides))(seed)
-
-
-def _as_posterior(model: pm.Model, parameters: Values) -> xr.Dataset:
-    """Parameters and what is computed from them, as a posterior of one draw."""
-    given = {rv: pt.constant(parameters[rv.name].astype(rv.dtype)) for rv in model.free_RVs}
-    computed = _evaluated(substitute(model.deterministics, given))
-    names = [deterministic.name for deterministic in model.deterministics]
-    return xr.Dataset(
-        {
-            name: (
-                ("chain", "draw", *(f"{name}_dim_{axis}" for axis in range(np.ndim(value)))),
-                np.asarray(value)[None, None],
-            )
-            for name, value in {**parameters, **dict(zip(names, computed, strict=True))}.items()
-        },
-        coords={"chain": [0], "draw": [0]},
-    )
