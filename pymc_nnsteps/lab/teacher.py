@@ -23,7 +23,7 @@ from pymc.pytensorf import compile
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.arguments import positive_integer, positive_number
-from pymc_nnsteps.diagnostics.draws import Tabulated, of_draws, opened, require_finite, tagged
+from pymc_nnsteps.diagnostics.draws import Tabulated, at_draws, opened, require_finite, tagged
 from pymc_nnsteps.graphs.initial_values import at_support_points, initial_value
 from pymc_nnsteps.graphs.known import describe
 from pymc_nnsteps.graphs.shapes import refuse_random_data
@@ -132,7 +132,7 @@ def score_statistic(
 
     model, posterior = opened(idata, model, n_chains=1)
     means = score_means(model, vars, scale)
-    statistics = of_draws(model, list(means.values())).evaluate(model, posterior)
+    statistics = at_draws(model, posterior, list(means.values()))
     draws = xr.Dataset(
         {name: (SAMPLES, u) for name, u in zip(means, statistics, strict=True)},
         coords={dim: posterior[dim] for dim in SAMPLES},
@@ -215,8 +215,8 @@ class TeacherStudent:
             In terms of the model's variables: a test function of
             :func:`~pymc_nnsteps.lab.thermalize`.
         """
-        output = function_expression("X", X, self.model, inputs)
-        known = function_values("X", self.teacher, X, self.model, inputs).values[0, 0]
+        output = function_expression(X, self.model, inputs)
+        known = function_values(self.teacher, X, self.model, inputs).values[0, 0]
         return pt.mean(pt.sqr(output.reshape(known.shape) - known))
 
     def score(self, var: TensorVariable | str, *, scale: float = 1.0) -> TensorVariable:

@@ -1,4 +1,4 @@
-"""Chains from several starts, watched at log-spaced sweeps until they agree."""
+"""Chains from several starts, watched at log-spaced sweeps until they agree, and their plot."""
 
 import logging
 import time
@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, override
+from typing import Any, ClassVar, Literal, get_args, override
 
 import numpy as np
 import pandas as pd
@@ -22,8 +22,9 @@ from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import ancestors, graph_inputs
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.arguments import integer_from_zero, positive_integer
+from pymc_nnsteps.arguments import integer_from_zero, positive_integer, require_choice
 from pymc_nnsteps.diagnostics.draws import Tabulated
+from pymc_nnsteps.diagnostics.plots import draw_large
 from pymc_nnsteps.graphs.known import describe
 from pymc_nnsteps.graphs.search import draws_at_random, model_or_context
 from pymc_nnsteps.graphs.values import natural_values, substitute
@@ -429,3 +430,71 @@ def _as_dataset(run: _Run, functions: list[str], starts: list[str], sweeps: int)
         },
         coords=coords,
     )
+
+
+Axis = Literal["sweep", "seconds"]
+
+
+def plot_thermalization(
+    run: Thermalization,
+    *,
+    against: Axis = "sweep",
+    backend: str = "matplotlib",
+    **options: Any,
+) -> Any:
+    """Plot test functions of informed beside uninformed chains, one panel per function.
+
+    Parameters
+    ----------
+    run : Thermalization
+        Result of :func:`~pymc_nnsteps.lab.thermalize`.
+    against : {"sweep", "seconds"}
+        Horizontal axis: sweeps, or CPU time.
+    backend : str
+    **options
+        Of ``arviz_plots.PlotCollection.wrap``.
+
+    Returns
+    -------
+    PlotCollection
+
+    Raises
+    ------
+    ValueError
+        If ``against`` is not one of these.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc_nnsteps as nns
+    >>> def build(X, y):
+    ...     return nns.intermediate_noise_mlp(X, y, hidden=(), noise=0.1)
+    >>> X = np.random.default_rng(0).normal(size=(30, 2))
+    >>> lab = nns.lab.teacher_student(build, X, random_seed=1)
+    >>> functions, step = {"error": lab.test_error(X)}, nns.Gibbs(model=lab.model)
+    >>> run = nns.lab.thermalize(
+    ...     lab.starts, functions, sweeps=50, step=step, model=lab.model, progressbar=False
+    ... )
+    >>> nns.lab.plot_thermalization(run, backend="none").viz["lines"]["error"].sizes
+    Frozen({'chain': 3})
+    """
+    from arviz_plots import visuals
+    from arviz_plots.plot_collection import PlotCollection
+
+    require_choice("against", against, get_args(Axis))
+    functions = run.records[run.functions]
+    options.setdefault("aes", {"color": ["chain"]})
+    options.setdefault("cols", ["__variable__"])
+    draw_large(options, backend, len(functions))
+    plot = PlotCollection.wrap(functions, **options)
+    text = "CPU seconds" if against == "seconds" else "sweep"
+    plot.map(visuals.line_xy, "lines", x=run.records[against], alpha=0.8)
+    panel: dict[str, Any] = {"ignore_aes": "all", "store_artist": False}
+    for name, values in functions.items():
+        panel["data"] = functions[[name]]
+        plot.map(visuals.set_xscale, scale="log", **panel)
+        if (values > 0).all():
+            plot.map(visuals.set_yscale, scale="log", **panel)
+        plot.map(visuals.labelled_x, text=text, **panel)
+        plot.map(visuals.labelled_y, text=name, **panel)
+    plot.add_legend("chain")
+    return plot

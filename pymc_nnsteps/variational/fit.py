@@ -37,9 +37,9 @@ from pymc_nnsteps.variational.ascent import (
     ascend,
     ascend_by_batches,
     random_batches,
+    shared_law,
 )
 from pymc_nnsteps.variational.reading import Reading, read_model, require_density
-from pymc_nnsteps.variational.updates import shared_law
 
 Method = Literal["cavi", "svi"]
 PAIRS = "batches must give pairs of inputs and targets"
