@@ -217,11 +217,11 @@ class Replace(GraphRewriter):
     def __init__(self, made: Callable[[Apply], Sequence[Variable] | None]) -> None:
         super().__init__()
         self.name = made.__name__
-        self._made = made
+        self.made = made
 
     @override
     def apply(self, fgraph: FunctionGraph) -> None:
-        replace_nodes(fgraph, {node: self._made(node) for node in fgraph.toposort()})
+        replace_nodes(fgraph, {node: self.made(node) for node in fgraph.toposort()})
 
 
 def replace_nodes(fgraph: FunctionGraph, made: Mapping[Apply, Sequence[Variable] | None]) -> None:

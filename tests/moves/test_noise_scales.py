@@ -7,7 +7,7 @@ import pytensor.tensor as pt
 import pytest
 
 import pymc_nnsteps as nns
-from pymc_nnsteps.gaussian import common_noise
+from pymc_nnsteps.gaussian import groups
 from pymc_nnsteps.graphs.values import natural_values, substitute
 from pymc_nnsteps.kernels.compiling import ONCE
 from pymc_nnsteps.laws.any_scales import Powers
@@ -103,7 +103,7 @@ PLANTS = {
         lambda right, move, t: right(move, t) + 0.1 * pt.exp(t),
     ),
     "further children lost": (noise_scales, "of_scaled", lambda right, *args: Powers(0.0)),
-    "responses apart": (common_noise, "_less", lambda right, said, *others: said),
+    "responses apart": (groups, "_less", lambda right, said, *others: said),
 }
 
 
