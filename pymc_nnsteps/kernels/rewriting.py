@@ -24,7 +24,6 @@ from pymc.pytensorf import compile as pymc_compile
 from pytensor.compile.aliasing import Supervisor
 from pytensor.compile.mode import Mode, optdb
 from pytensor.graph.basic import Apply, Constant, Variable
-from pytensor.graph.destroyhandler import DestroyHandler
 from pytensor.graph.fg import AbstractFunctionGraph, FunctionGraph, Output
 from pytensor.graph.op import HasInnerGraph
 from pytensor.graph.rewriting.basic import (
@@ -212,10 +211,7 @@ class KeptGraphs(GraphRewriter):
         key = _key_of(fgraph, self._of_all, self._left_out)
         kept = None if key is None else _read(folder() / key)
         if kept is not None:
-            graph, has_destroyers = kept
-            _replace_outputs(fgraph, outputs_of(graph, fgraph.inputs))
-            if has_destroyers:
-                fgraph.attach_feature(DestroyHandler())
+            _replace_outputs(fgraph, outputs_of(kept, fgraph.inputs))
             return
         self._rewriter.apply(fgraph)
         if key is not None:
@@ -233,8 +229,8 @@ def folder() -> Path:
     return native.directory() / "graphs"
 
 
-def _read(path: Path) -> tuple[FlatGraph, bool] | None:
-    """A kept graph and whether its operations overwrite arrays; None if there is no whole file."""
+def _read(path: Path) -> FlatGraph | None:
+    """A kept graph; None if there is no whole file."""
     try:
         data = path.read_bytes()
     except FileNotFoundError:
@@ -242,14 +238,14 @@ def _read(path: Path) -> tuple[FlatGraph, bool] | None:
     digest, text = data[:32], data[32:]
     if hashlib.sha256(text).digest() != digest:
         return None
-    kept: tuple[FlatGraph, bool] = pickle.loads(text)
+    kept: FlatGraph = pickle.loads(text)
     return kept
 
 
 def _write(path: Path, fgraph: FunctionGraph) -> None:
     """Keep a graph that has a pickle, and take the oldest away where there are many."""
     try:
-        text = pickle.dumps((flat(fgraph), hasattr(fgraph, "has_destroyers")))
+        text = pickle.dumps(flat(fgraph))
     except (pickle.PicklingError, AttributeError, TypeError):  # by what cannot be pickled
         return
     if len(text) > LARGEST:
