@@ -70,12 +70,8 @@ TESTED_IN = {
     "models/test_wide": ["models/parts/readout"],
     "models/test_bow_tie": ["models/parts/shrinkage"],
     "test_contributing": ["moves/contract"],
-    "moves/test_plan": [
-        "moves/joined_effects",
-    ],
     "moves/test_residual_scales": ["random/lattice"],
     "moves/test_collapse": ["moves/marginal_likelihood"],
-    "moves/test_rays": ["laws/orbits"],
     "steps/test_networks": ["network/functional"],
     "laws/test_piecewise": ["network/activations"],
     "prediction/test_forward": ["prediction/blocks"],
@@ -93,11 +89,10 @@ TESTED_IN = {
     "sharded/test_shards": ["sharded/sampling"],
     "steps/test_gibbs": ["steps/compiled", "steps/sweep"],
     "steps/test_hamiltonian": ["steps/flat", "steps/metric"],
-    "steps/test_network_curvature": ["steps/outputs"],
     "steps/test_conformance": ["steps/step"],
     "steps/test_verification": ["steps/stationarity"],
-    "variational/test_fit": ["variational/approximation", "variational/ascent"],
+    "variational/test_fit": ["variational/approximation"],
     "variational/test_evidence": ["variational/draws"],
-    "variational/test_updates": ["variational/factors", "variational/rows"],
+    "variational/test_ascent": ["variational/factors", "variational/rows"],
 }
 """From a file of tests to the modules that it tests beside the one of its name."""

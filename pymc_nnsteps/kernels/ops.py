@@ -40,7 +40,7 @@ class KernelOp(Op):
     Its results have the numbers of axes ``ndims``, and the type of its last argument.
     """
 
-    __props__ = ("name", "ndims")
+    __props__ = ("module", "name", "ndims")
 
     def __init__(self, module: ModuleType, name: str, ndims: tuple[int, ...]) -> None:
         self.module = module.__name__

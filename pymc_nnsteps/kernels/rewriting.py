@@ -6,14 +6,13 @@ that they hold, types, constants, and which inputs may be overwritten. Graphs wi
 other packages are rewritten each time, as one cannot know when these change.
 """
 
+import contextlib
 import functools
 import hashlib
-import io
 import os
 import pickle
-import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence, Set
 from pathlib import Path
 from types import BuiltinFunctionType, FunctionType
 from typing import Any, NamedTuple, override
@@ -23,16 +22,17 @@ import pymc as pm
 import pytensor
 from pymc.pytensorf import compile as pymc_compile
 from pytensor.compile.aliasing import Supervisor
-from pytensor.compile.builders import OpFromGraph
-from pytensor.compile.mode import Mode
+from pytensor.compile.mode import Mode, optdb
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.destroyhandler import DestroyHandler
 from pytensor.graph.fg import AbstractFunctionGraph, FunctionGraph, Output
+from pytensor.graph.op import HasInnerGraph
 from pytensor.graph.rewriting.basic import (
-    EquilibriumGraphRewriter,
     GraphRewriter,
-    Rewriter,
 )
+from pytensor.graph.rewriting.db import RewriteDatabaseQuery
+from pytensor.graph.utils import MetaObject
+from pytensor.misc.frozendict import frozendict
 
 from pymc_nnsteps.kernels import jit, native
 
@@ -40,14 +40,28 @@ KNOWN_PACKAGES = {"builtins", "copyreg", "functools", "numpy", "operator", "pymc
 KNOWN_PACKAGES |= {"pytensor", "scipy"}
 """Packages whose versions are part of a key."""
 
-SETTINGS = ("cast_policy", "cxx", "cycle_detection", "floatX", "lib__amdlibm", "openmp")
+SETTINGS: tuple[str, ...] = (
+    "cast_policy",
+    "cxx",
+    "cycle_detection",
+    "floatX",
+    "lib__amdlibm",
+    "openmp",
+)
 SETTINGS += ("openmp_elemwise_minsize", "optdb__max_use_ratio", "optdb__position_cutoff")
 SETTINGS += ("scan__allow_output_prealloc", "tensor__cmp_sloppy")
 SETTINGS += ("tensor__insert_inplace_optimizer_validate_nb",)
 """PyTensor's settings that its rewrites look at; to read all of them starts compilers."""
 
+OF_GRADIENTS = {"pullback_overrides", "_lop_op_cache", "_frozen_lop", "_connection_pattern"}
+OF_GRADIENTS |= {"pushforward_overrides", "_rop_op_cache", "_frozen_rop"}
+"""What a part of a graph holds to be differentiated."""
+
 LARGEST, MOST = 2**22, 400
 """Bytes of the largest graph that is kept, and how many are kept."""
+
+DEEPEST = 50
+"""How far objects in objects are described; those that hold themselves are not."""
 
 
 class FlatGraph(NamedTuple):
@@ -83,53 +97,74 @@ def outputs_of(graph: FlatGraph, inputs: Sequence[Variable]) -> list[Variable]:
     return [variables[k] for k in graph.outputs]
 
 
-class _Description(pickle.Pickler):
-    """Pickles that are equal only for equal operations, of :data:`KNOWN_PACKAGES`."""
+class _UnknownError(Exception):
+    """What cannot be described, or may change under its name."""
 
-    @override
-    def reducer_override(self, value: Any) -> Any:
+
+class _Description:
+    """Nested tuples that are equal only for equal operations, types and numbers."""
+
+    def __init__(self, left_out: Set[str]) -> None:
+        self._left_out = left_out  # attributes of operations
+        self._found: dict[int, tuple[Any, Any]] = {}
+
+    def of(self, value: Any, depth: int = 0) -> Any:
+        """The type of an object and what it consists of."""
+        if id(value) not in self._found:
+            if depth > DEEPEST:
+                raise _UnknownError(value)
+            parts = self._parts(value)
+            if not isinstance(parts, str):
+                parts = tuple(self.of(part, depth + 1) for part in parts)
+            self._found[id(value)] = value, (type(value).__qualname__, parts)
+        return self._found[id(value)][1]
+
+    def _parts(self, value: Any) -> str | Iterable[Any]:
+        """What an object consists of; text, if it has no parts."""
+        if value is None or isinstance(value, bool | int | float | complex | str | np.dtype):
+            return repr(value)
+        if isinstance(value, np.ndarray | np.generic) and not value.dtype.hasobject:
+            return repr((value.dtype, value.shape, hashlib.sha256(value.tobytes()).hexdigest()))
         if isinstance(value, type | FunctionType | BuiltinFunctionType):
-            package = (value.__module__ or "builtins").partition(".")[0]
-            if package not in KNOWN_PACKAGES:
-                raise pickle.PicklingError(f"{value} is of another package")
+            return _name(value)
+        if isinstance(value, tuple | list):
+            return value
+        if isinstance(value, slice):
+            return value.start, value.stop, value.step
+        if isinstance(value, dict | frozendict):
+            return value.items()
         if isinstance(value, AbstractFunctionGraph):
-            return tuple, ((type(value), *flat(value)),)
-        if type(value) is OpFromGraph:  # gradients, which it also holds, have been taken
-            return tuple, ((OpFromGraph, value.fgraph, value.is_inline, value.destroy_map),)
-        if isinstance(value, Variable) and not isinstance(value, Constant):
-            raise pickle.PicklingError(f"{value} is of no graph")
-        return NotImplemented
+            return flat(value)
+        if isinstance(value, Constant):
+            return value.type, value.data
+        names = getattr(value, "__props__", ()) if isinstance(value, MetaObject) else ()
+        if not names or isinstance(value, HasInnerGraph):
+            names = sorted(set(getattr(value, "__dict__", ())) - self._left_out)
+        if not (names or isinstance(value, MetaObject)) or isinstance(value, Variable):
+            raise _UnknownError(value)
+        return type(value), *((name, getattr(value, name)) for name in names)
 
 
-def _pickled(value: Any, pickler: type[pickle.Pickler]) -> bytes | None:
-    """A pickle, or None for what has none."""
-    stream = io.BytesIO()
-    try:
-        pickler(stream, pickle.HIGHEST_PROTOCOL).dump(value)
-    except (pickle.PicklingError, AttributeError, TypeError):
-        return None
-    return stream.getvalue()
+def _name(value: Any) -> str:
+    """Name of a type or function of :data:`KNOWN_PACKAGES`."""
+    module = value.__module__ or "builtins"
+    if module.partition(".")[0] not in KNOWN_PACKAGES or "<" in value.__qualname__:
+        raise _UnknownError(value)
+    return f"{module}.{value.__qualname__}"
 
 
-def _described(graph: FunctionGraph) -> list[bytes] | None:
-    """All that a rewritten graph depends on, or None if that is not known."""
-    inputs, constants, nodes, outputs = flat(graph)
+def _key_of(graph: FunctionGraph, of_all: Any, left_out: Set[str]) -> str | None:
+    """A digest of all that a rewritten graph depends on, or None if that is not known."""
     protected = [
         [k for k, v in enumerate(graph.inputs) if v in feature.protected]
         for feature in graph._features
         if isinstance(feature, Supervisor)
     ]
-    arguments = [given for _, given, _ in nodes]
-    parts: list[Any] = [inputs, (arguments, outputs, protected, graph.update_mapping)]
-    parts += constants
-    for op, _, types in nodes:
-        parts += [op, types]
-    pickles: dict[int, bytes | None] = {}
-    for part in parts:
-        if id(part) not in pickles:
-            pickles[id(part)] = _pickled(part, _Description)
-    found = [pickles[id(part)] for part in parts]
-    return None if None in found else [each for each in found if each is not None]
+    try:
+        described = _Description(left_out).of((*flat(graph), protected, graph.update_mapping))
+    except _UnknownError:
+        return None
+    return hashlib.sha256(repr((of_all, described)).encode()).hexdigest()
 
 
 @functools.cache
@@ -138,24 +173,32 @@ def _versions() -> str:
     return repr((sys.version, *(package.__version__ for package in packages), jit.digest()))
 
 
-def _names(rewriter: Rewriter) -> Iterator[str]:
-    """Names of the rewrites that a rewriter consists of, without those of objects."""
-    yield f"{type(rewriter).__qualname__} {re.sub(r'_[0-9]{6,}$', '', str(rewriter.name))}"
-    parts = rewriter.data if hasattr(rewriter, "data") else ()
-    if isinstance(rewriter, EquilibriumGraphRewriter):
-        parts = rewriter.get_node_rewriters()
-    for part in parts:
-        yield from _names(part)
+def _of_all(query: RewriteDatabaseQuery, linker: type) -> Any:
+    """The part of a key that is the same for all graphs."""
+    tags = (sorted(query.include), sorted(query.exclude), sorted(query.require))
+    own = [(type(rewriter).__qualname__, position) for rewriter, position in query.extra_rewrites]
+    settings = [(name, getattr(pytensor.config, name)) for name in SETTINGS]
+    return _versions(), linker.__qualname__, tags, query.position_cutoff, own, settings
 
 
 class KeptGraphs(GraphRewriter):
-    """A rewriter that takes rewritten graphs from files, and keeps them there."""
+    """A rewriter that takes rewritten graphs from files, and keeps them there.
 
-    def __init__(self, rewriter: GraphRewriter, linker: type) -> None:
+    The files are those of a query of rewrites and a kind of linker; attributes of operations that
+    play no part are left out of their keys.
+    """
+
+    def __init__(
+        self,
+        rewriter: GraphRewriter,
+        query: RewriteDatabaseQuery,
+        linker: type,
+        left_out: Set[str],
+    ) -> None:
         super().__init__()
         self._rewriter = rewriter
-        settings = (f"{name} {getattr(pytensor.config, name)}" for name in SETTINGS)
-        self._key = [_versions(), linker.__qualname__, *settings, *_names(rewriter)]
+        self._of_all = _of_all(query, linker)
+        self._left_out = left_out
 
     @override
     def add_requirements(self, fgraph: FunctionGraph) -> None:
@@ -163,23 +206,17 @@ class KeptGraphs(GraphRewriter):
 
     @override
     def apply(self, fgraph: FunctionGraph) -> None:
-        described = _described(fgraph)
-        if described is None:
-            self._rewriter.apply(fgraph)
+        key = _key_of(fgraph, self._of_all, self._left_out)
+        kept = None if key is None else _read(folder() / key)
+        if kept is not None:
+            graph, has_destroyers = kept
+            _replace_outputs(fgraph, outputs_of(graph, fgraph.inputs))
+            if has_destroyers:
+                fgraph.attach_feature(DestroyHandler())
             return
-        key = hashlib.sha256("\n".join(self._key).encode())
-        for part in described:
-            key.update(hashlib.sha256(part).digest())
-        path = folder() / key.hexdigest()
-        kept = _read(path)
-        if kept is None:
-            self._rewriter.apply(fgraph)
-            _write(path, fgraph)
-            return
-        graph, has_destroyers = kept
-        _replace_outputs(fgraph, outputs_of(graph, fgraph.inputs))
-        if has_destroyers:
-            fgraph.attach_feature(DestroyHandler())
+        self._rewriter.apply(fgraph)
+        if key is not None:
+            _write(folder() / key, fgraph)
 
 
 def _replace_outputs(fgraph: FunctionGraph, outputs: Sequence[Variable]) -> None:
@@ -207,17 +244,20 @@ def _read(path: Path) -> tuple[FlatGraph, bool] | None:
 
 
 def _write(path: Path, fgraph: FunctionGraph) -> None:
-    """Keep a graph, and take the oldest away where there are many."""
-    text = _pickled((flat(fgraph), hasattr(fgraph, "has_destroyers")), pickle.Pickler)
-    if text is None or len(text) > LARGEST:
+    """Keep a graph that has a pickle, and take the oldest away where there are many."""
+    try:
+        text = pickle.dumps((flat(fgraph), hasattr(fgraph, "has_destroyers")))
+    except (pickle.PicklingError, AttributeError, TypeError):  # by what cannot be pickled
+        return
+    if len(text) > LARGEST:
         return
     path.parent.mkdir(exist_ok=True)
     own = path.with_suffix(f".{os.getpid()}")
     own.write_bytes(hashlib.sha256(text).digest() + text)
     own.replace(path)
-    others = sorted(path.parent.iterdir(), key=lambda each: each.stat().st_mtime)
-    for each in others[:-MOST]:
-        each.unlink(missing_ok=True)
+    with contextlib.suppress(FileNotFoundError):  # another process may do the same
+        for each in sorted(path.parent.iterdir(), key=lambda each: each.stat().st_mtime)[:-MOST]:
+            each.unlink()
 
 
 class KeptMode(Mode):
@@ -226,7 +266,16 @@ class KeptMode(Mode):
     @property
     @override
     def optimizer(self) -> GraphRewriter:
-        return KeptGraphs(super().optimizer, type(self.linker))
+        query, linker = self.provided_optimizer, type(self.linker)
+        return KeptGraphs(super().optimizer, query, linker, OF_GRADIENTS)
+
+
+def canonical(outputs: Sequence[Any]) -> list[Any]:
+    """Graphs as PyTensor's canonicalisation rewrites them, functions of the same leaves."""
+    fgraph = FunctionGraph(outputs=outputs, clone=True, copy_inputs=False)
+    query = RewriteDatabaseQuery(include=["canonicalize"])
+    KeptGraphs(optdb.query(query), query, FunctionGraph, set()).rewrite(fgraph)
+    return list(fgraph.outputs)
 
 
 def compiled(inputs: Any, outputs: Any, *, mode: Any = None, **options: Any) -> Any:
