@@ -14,10 +14,10 @@ from pymc_nnsteps.kernels.linear_algebra import (
     MOST_LOST,
     Array,
     copy,
+    fill_factor,
     put,
     solve,
     sum_of,
-    try_to_factorise,
 )
 from pymc_nnsteps.kernels.rows import (
     LayerWeights,
@@ -241,8 +241,7 @@ def look_back(
         fill_precision_of(fixed, seen, new, sums)
         fill_score(fixed.noise, seen, new)
         sum_scores(fixed, new.score, linear)
-    put(new.precision, new.factor, 0, 0)
-    return try_to_factorise(new.factor) > 0.0
+    return fill_factor(new.precision, new.factor) > 0.0
 
 
 @inline
@@ -330,8 +329,7 @@ def move_rows(
     ``rho``, (units,), are autocorrelations of Crank-Nicolson proposals in [0, 1]; a row of one
     stays. Normals are (passes, units, d), uniform numbers (passes, units).
     """
-    units, d = layer.rows.shape
-    n_obs = len(layer.inputs)
+    (units, d), n_obs = layer.rows.shape, len(layer.inputs)
     rows, pre = layer.rows.copy(), pre.copy()
     if (rho == 1.0).all():
         return Moved(rows, pre, np.ones(units))
@@ -352,9 +350,8 @@ def move_rows(
                 acceptance[a] = 1.0
                 continue
             fixed = Fixed(layer.inputs, layer.prior[a], layer.prior_linear[a], noise[a])
-            unit = Unit(
-                rows[a], pre[a], slope[a], intercept[a], level, score, precisions[a], factors[a]
-            )
+            row, z, precision, factor = rows[a], pre[a], precisions[a], factors[a]
+            unit = Unit(row, z, slope[a], intercept[a], level, score, precision, factor)
             score_and_curvature(whitened, residual, a % held, seen)
             fill_level(unit)
             leave_out(level, seen)
@@ -362,8 +359,7 @@ def move_rows(
             # The law of the row while it stays on these pieces.
             if p == 0:
                 fill_precision_of(fixed, seen, unit, sums)
-                put(unit.precision, unit.factor, 0, 0)
-                pivots[a] = try_to_factorise(unit.factor)
+                pivots[a] = fill_factor(unit.precision, unit.factor)
             if pivots[a] <= 0.0:
                 continue
             mean = mean_of(fixed, seen, unit, linear)

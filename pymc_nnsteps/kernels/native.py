@@ -225,9 +225,8 @@ def function(name: str) -> int:
     return address
 
 
-BLAS = ("dgemm", "sgemm", "dgemv", "sgemv")
-LAPACK = ("dpotrf", "dtrtrs")
-LINEAR = (*BLAS, *LAPACK)
+LINEAR = ("dgemm", "sgemm", "dgemv", "sgemv", "dpotrf", "dtrtrs")
+"""Functions of BLAS and LAPACK that units of code may call."""
 
 SPECIAL: tuple[str, ...] = ("betainc", "betaincinv", "erfcinv", "erfcx", "erfinv", "gammainc")
 SPECIAL += ("gammaincc", "gammainccinv", "gammaincinv", "hyp2f1", "i0", "i0e", "i1", "i1e", "ive")
