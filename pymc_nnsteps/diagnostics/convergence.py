@@ -12,12 +12,13 @@ import pandas as pd
 import pymc as pm
 import xarray as xr
 from numpy.typing import ArrayLike
+from pytensor.graph.traversal import graph_inputs
 
 from pymc_nnsteps.arguments import positive_integer, require_choice
 from pymc_nnsteps.diagnostics.draws import (
     FEWEST_DRAWS,
     Tabulated,
-    of_draws,
+    at_draws,
     opened,
     require_finite,
     tagged,
@@ -242,7 +243,7 @@ def diagnose(
     from arviz_stats import sampling_diagnostics as arviz
 
     model, posterior = opened(idata, model, n_chains=2)
-    quantities = {output or "f": function_values("X", idata, X, model, inputs, output=output)}
+    quantities = {output or "f": function_values(idata, X, model, inputs, output)}
     log_likelihood = _log_likelihood(idata, posterior, model)
     if log_likelihood is not None:
         quantities["log_likelihood"] = log_likelihood
@@ -291,10 +292,12 @@ def _log_likelihood(idata: Any, posterior: xr.Dataset, model: pm.Model) -> xr.Da
         others = [dim for dim in terms.dims if dim not in SAMPLES]
         return terms.sum(others).to_dataarray("term").sum("term")
     seen = model.observed_RVs or model.potentials
-    expression = of_draws(model, [model.logp(vars=seen)])
-    if not all(rv.name in posterior for rv in expression.stored):
+    log_density = model.logp(vars=seen)
+    entered = set(graph_inputs([log_density]))
+    needed = [rv.name for rv in model.free_RVs if model.rvs_to_values[rv] in entered]
+    if not set(needed).issubset(posterior):
         return None
-    [values] = expression.evaluate(model, posterior)
+    [values] = at_draws(model, posterior, [log_density])
     return xr.DataArray(values, dims=SAMPLES, coords={dim: posterior[dim] for dim in SAMPLES})
 
 
@@ -392,7 +395,7 @@ def rhat_over_time(
             f"idata must have at least block={block} draws in each chain; it has "
             f"{posterior.sizes['draw']}."
         )
-    f = function_values("X", posterior, X, model, inputs, output=output)
+    f = function_values(posterior, X, model, inputs, output)
     require_finite(f.to_dataset())
     f = f.isel(draw=slice(n_blocks * block))
     ends = f["draw"].values[block - 1 :: block]

@@ -224,8 +224,7 @@ def _smooth(values: NDArray[Any]) -> NDArray[Any]:
     """Local quadratics along the last axis, a fine grid."""
     from scipy.signal import savgol_filter
 
-    smooth: NDArray[Any] = savgol_filter(values, WINDOW, 2)
-    return smooth
+    return savgol_filter(values, WINDOW, 2)
 
 
 def _draw(
@@ -322,5 +321,4 @@ def _medians(X: NDArray[Any]) -> NDArray[Any]:
     """Median of each column; the lower one of integers, so that it is a value of the column."""
     whole = (np.rint(X) == X).all(axis=0)
     lower = np.sort(X, axis=0)[(len(X) - 1) // 2]
-    typical: NDArray[Any] = np.where(whole, lower, np.median(X, axis=0)).astype(X.dtype)
-    return typical
+    return np.where(whole, lower, np.median(X, axis=0)).astype(X.dtype)

@@ -12,11 +12,7 @@ import pymc as pm
 import pytensor.tensor as pt
 import xarray as xr
 from numpy.typing import NDArray
-from pymc.backends.arviz import (
-    coords_and_dims_for_inferencedata,
-    find_constants,
-    find_observations,
-)
+from pymc.backends.arviz import find_constants, find_observations
 from pymc.logprob.utils import CheckParameterValue, local_check_parameter_to_ninf_switch
 from pymc.progress_bar import create_simple_progress
 from pymc.pytensorf import compile
@@ -37,6 +33,7 @@ from pymc_nnsteps.graphs.values import observed_values, substitute
 from pymc_nnsteps.kernels.compiling import c_by_default, drawing, without_blas_notice
 from pymc_nnsteps.kernels.threads import one_thread
 from pymc_nnsteps.lab.envelope import Envelope, envelope, log_densities
+from pymc_nnsteps.prediction.posterior import as_tree
 
 BLOCK_ENTRIES = 2**22
 """Upper limit of the numbers held by a block of tries."""
@@ -160,7 +157,12 @@ def rejection_sample(
         variable.name: np.concatenate(values)[None]
         for variable, values in zip(wanted, zip(*run.kept, strict=True), strict=True)
     }
-    return _as_tree(model, posterior, {"acceptance_rate": run.rate, "tries": run.tries})
+    observed, constant = find_observations(model), find_constants(model)
+    tree = as_tree(
+        model, {"posterior": posterior, "observed_data": observed, "constant_data": constant}
+    )
+    tree["posterior"].attrs.update({"acceptance_rate": run.rate, "tries": run.tries})
+    return tree
 
 
 @dataclass
@@ -360,21 +362,3 @@ def _possible(n: TensorVariable, rv: TensorVariable, copies: dict[Variable, Any]
     return [
         new[tries] if new.ndim > old.ndim else new for old, new in zip(given, batched, strict=True)
     ]
-
-
-def _as_tree(
-    model: pm.Model, posterior: dict[str, NDArray[Any]], attrs: dict[str, Any]
-) -> xr.DataTree:
-    from arviz_base import from_dict
-
-    coords, dims = coords_and_dims_for_inferencedata(model)
-    groups = {
-        "posterior": posterior,
-        "observed_data": find_observations(model),
-        "constant_data": find_constants(model),
-    }
-    tree: xr.DataTree = from_dict(
-        {name: group for name, group in groups.items() if group}, coords=coords, dims=dims
-    )
-    tree["posterior"].attrs.update(attrs)
-    return tree

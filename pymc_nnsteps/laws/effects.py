@@ -36,11 +36,21 @@ from pytensor.graph.basic import Variable, equal_computations
 from pytensor.tensor.linalg import cholesky
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.gaussian.common_noise import CommonNoise
-from pymc_nnsteps.gaussian.factor import Entries, draw_from_factor, given_zero_sums, sums_over
-from pymc_nnsteps.gaussian.groups import ChildLikelihood, Eliminated, Part, unconditional
+from pymc_nnsteps.gaussian.factor import (
+    Entries,
+    draw_from_factor,
+    given_zero_sums,
+    sums_over,
+    unless_rounding,
+)
+from pymc_nnsteps.gaussian.groups import (
+    ChildLikelihood,
+    CommonNoise,
+    Eliminated,
+    Part,
+    unconditional,
+)
 from pymc_nnsteps.gaussian.layout import Member, coordinates, dense_size, prior_of, split
-from pymc_nnsteps.gaussian.lost_digits import unless_rounding
 from pymc_nnsteps.gaussian.observation import Child, Observation
 from pymc_nnsteps.graphs.centred import about_mean
 from pymc_nnsteps.graphs.errors import NotConjugate, known_or_none

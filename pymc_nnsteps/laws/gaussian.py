@@ -56,9 +56,8 @@ from pytensor.scalar import upcast
 from pytensor.tensor.random.basic import BernoulliRV, BinomialRV, LogNormalRV, NormalRV
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.gaussian.block import Block, Sizes
 from pymc_nnsteps.gaussian.evidence import Evidence, Total, total_of
-from pymc_nnsteps.gaussian.forms import draw
+from pymc_nnsteps.gaussian.forms import Block, Sizes, draw
 from pymc_nnsteps.gaussian.layout import Member, dense_size, prior_of, split
 from pymc_nnsteps.gaussian.observation import Child, Observation, evidence_of
 from pymc_nnsteps.graphs.affine import affine, broadcast
@@ -97,7 +96,8 @@ class BinaryObservation(Child):
 
     def draw_precision(self, rng: Variable) -> tuple[Variable, TensorVariable]:
         """Draw the Polya-Gamma variables at the present logit."""
-        return polya_gamma(rng, pt.broadcast_to(self.logit, self.half.shape), self.trials)
+        n = 1 if self.trials is None else self.trials
+        return polya_gamma(rng, pt.broadcast_to(self.logit, self.half.shape), n)
 
     def given(self, omega: TensorVariable) -> Observation:
         """Equivalent Gaussian observation, given the Polya-Gamma variables."""

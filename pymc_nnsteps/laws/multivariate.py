@@ -158,9 +158,9 @@ def inverted(matrix: Any) -> TensorVariable | None:
     """The matrix whose inverse is written in the graph, if it is."""
     match matrix.owner:
         case Apply(op=(DimShuffle() | Elemwise(scalar_op=scalar.Cast())) as op, inputs=[inner]):
-            found = inverted(inner)
-            again: Any = None if found is None else op(found)
-            return again
+            found: Any = inverted(inner)
+            view: Any = op
+            return None if found is None else view(found)
         case Apply(op=MatrixInverse() | Blockwise(core_op=MatrixInverse()), inputs=[inner]):
             return cast(TensorVariable, inner)
     return None

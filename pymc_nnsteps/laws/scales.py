@@ -101,8 +101,6 @@ from pymc_nnsteps.laws.table import recognises
 from pymc_nnsteps.random.generalized_inverse_gaussian import (
     GeneralizedInverseGaussianRV,
     generalized_inverse_gaussian,
-)
-from pymc_nnsteps.random.truncated_generalized_inverse_gaussian import (
     truncated_generalized_inverse_gaussian,
 )
 

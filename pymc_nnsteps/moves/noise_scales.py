@@ -35,8 +35,7 @@ from pytensor.graph.replace import vectorize_graph
 from pytensor.tensor.random.basic import NormalRV
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.gaussian.common_noise import CommonNoise
-from pymc_nnsteps.gaussian.groups import ChildLikelihood
+from pymc_nnsteps.gaussian.groups import ChildLikelihood, CommonNoise
 from pymc_nnsteps.graphs.known import describe, has_law
 from pymc_nnsteps.graphs.linear_terms import expand
 from pymc_nnsteps.graphs.search import children, given_any, parameters, random_in

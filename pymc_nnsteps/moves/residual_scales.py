@@ -68,13 +68,13 @@ from pymc_nnsteps.graphs.known import describe
 from pymc_nnsteps.graphs.linear_terms import Link, expand, varies
 from pymc_nnsteps.graphs.search import given_any, parameters
 from pymc_nnsteps.graphs.values import constant_or_none, typed_like
+from pymc_nnsteps.kernels.lattice import Lattices
 from pymc_nnsteps.kernels.ops import (
     move_scales_of_groups,
     move_scales_of_outputs,
     sum_over_covariances,
     sum_over_variances,
 )
-from pymc_nnsteps.kernels.vector_scales import Lattices
 from pymc_nnsteps.laws.any_scales import of_scaled
 from pymc_nnsteps.laws.conditional import Conditional, Draw, Shapes
 from pymc_nnsteps.laws.scales import Scaled, ScaleLaw

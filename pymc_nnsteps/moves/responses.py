@@ -11,7 +11,7 @@ enter them linearly:
     y_n \mid u_n &\sim N(d_n \beta + C u_n, \text{diag}(w_n)^{-1} + C \Sigma C^T).
 
 Without X the full conditional of :math:`\beta` is again that of :mod:`.effects`, at the mean of X
-and with noise that outputs have in common (:mod:`pymc_nnsteps.gaussian.common_noise`). The weights
+and with noise that outputs have in common (:mod:`pymc_nnsteps.gaussian.groups`). The weights
 have draws of their own (:mod:`.outgoing_weights`), and so have scales
 (:mod:`.residual_scales`).
 All of them stand just before the draw of the activations. The bias alone is left to the draw that
@@ -29,7 +29,7 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import equal_computations
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.gaussian.common_noise import CommonNoise
+from pymc_nnsteps.gaussian.groups import CommonNoise
 from pymc_nnsteps.gaussian.observation import Child
 from pymc_nnsteps.graphs.errors import known_or_none
 from pymc_nnsteps.graphs.linear_terms import align, varies

@@ -16,13 +16,12 @@ from typing import Any, get_args
 import numpy as np
 import pymc as pm
 import xarray as xr
-from numpy.typing import NDArray
-from pymc.backends.arviz import coords_and_dims_for_inferencedata
 from pymc.progress_bar import create_simple_progress
 
-from pymc_nnsteps.arguments import positive_integer, require_choice
+from pymc_nnsteps.arguments import integer_from_zero, positive_integer, require_choice
 from pymc_nnsteps.graphs.search import model_or_context
 from pymc_nnsteps.moves.contract import Scan
+from pymc_nnsteps.prediction.posterior import as_tree
 from pymc_nnsteps.runs.fingerprint import Fingerprint, RunFile, in_words, writing
 from pymc_nnsteps.runs.tasks import require_client, saying
 from pymc_nnsteps.sharded.rounds import rounds_of
@@ -141,8 +140,7 @@ class ShardPool:
 
 
 def _workers(client: Any) -> dict[str, Any]:
-    workers: dict[str, Any] = client.scheduler_info(n_workers=-1)["workers"]
-    return workers
+    return client.scheduler_info(n_workers=-1)["workers"]
 
 
 RUN = "run.pickle"
@@ -266,8 +264,7 @@ def sample_sharded(
     model = model_or_context(model)
     require_client(client)
     draws, chains = positive_integer("draws", draws), positive_integer("chains", chains)
-    if tune != 0:
-        tune = positive_integer("tune", tune)
+    tune = integer_from_zero("tune", tune)
     every = positive_integer("checkpoint_every", checkpoint_every)
     require_choice("scan", scan, get_args(Scan))
     _require_shards(shards)
@@ -297,7 +294,11 @@ def sample_sharded(
                     if client is None or begins.count(begins[-1]) == ATTEMPTS:
                         raise
                     run = _last(run, record, lost)
-    return _as_tree(model, run.kept)
+    of_all = {
+        name: np.stack([[point[name] for point in chain] for chain in run.kept])
+        for name in shared.names
+    }
+    return as_tree(model, {"posterior": of_all})
 
 
 def _last(run: ShardedRun, record: RunFile | None, lost: Exception) -> ShardedRun:
@@ -376,19 +377,3 @@ def _checkpoint(record: RunFile, run: ShardedRun, pool: ShardPool, shared: Share
     pool.checkpoint(folder)
     record.write(run)
     pool.forget_others(folder)
-
-
-def _as_tree(model: pm.Model, kept: Sequence[Sequence[Point]]) -> xr.DataTree:
-    from arviz_base import from_dict
-
-    coords, dims = coords_and_dims_for_inferencedata(model)
-    posterior: dict[str, NDArray[Any]] = {
-        name: np.stack([[point[name] for point in chain] for chain in kept]) for name in kept[0][0]
-    }
-    used = {dim for name in posterior for dim in dims.get(name, ())}
-    tree: xr.DataTree = from_dict(
-        {"posterior": posterior},
-        coords={dim: values for dim, values in coords.items() if dim in used},
-        dims={name: dims[name] for name in posterior if name in dims},
-    )
-    return tree

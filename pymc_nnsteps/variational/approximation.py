@@ -1,6 +1,6 @@
 """The result of a fit: draws, moments and predictions, with the model's names."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, get_args
@@ -28,7 +28,7 @@ from pymc_nnsteps.variational.draws import (
     draw_layer,
     select,
 )
-from pymc_nnsteps.variational.factors import GIG, LayerFactors
+from pymc_nnsteps.variational.factors import GIG
 from pymc_nnsteps.variational.reading import Reading
 
 Numbers = NDArray[np.float64]
@@ -61,12 +61,12 @@ class Approximation:
     @cached_property
     def mean(self) -> xr.Dataset:
         """Mean of each variable; of scales it may be infinite."""
-        return self._by_variable(_means)
+        return self._by_variable("mean")
 
     @cached_property
     def sd(self) -> xr.Dataset:
         """Standard deviation of each variable; of scales it may be infinite."""
-        return self._by_variable(_deviations)
+        return self._by_variable("standard_deviation")
 
     @one_thread
     def sample(self, draws: int = 1000, *, random_seed: RandomSeed = None) -> xr.DataTree:
@@ -208,16 +208,16 @@ class Approximation:
             return by_iteration(network, layers, x)
         return by_monte_carlo(network, layers, x, draws, rng)
 
-    def _by_variable(self, moments: Any) -> xr.Dataset:
-        values = {}
-        for names, layer in zip(self.reading.names, self.fitted.layers, strict=True):
-            for role, value in moments(layer).items():
-                values[getattr(names, role)] = np.asarray(value)
-        reading = self.reading
-        arrays = {
-            name: xr.DataArray(value, dims=_dims(reading, name, value.ndim))
-            for name, value in values.items()
-        }
+    def _by_variable(self, moment: Literal["mean", "standard_deviation"]) -> xr.Dataset:
+        reading, arrays = self.reading, {}
+        for names, layer in zip(reading.names, self.fitted.layers, strict=True):
+            rows = layer.mean if moment == "mean" else np.sqrt(np.einsum("dii->di", layer.cov))
+            noise = GIG(-layer.alpha[0], 2 * layer.beta, np.zeros_like(layer.beta))
+            laws = {"eta_sq": noise, "tau": layer.tau, "psi": layer.psi}
+            scales = {role: getattr(law, moment) for role, law in laws.items() if law is not None}
+            for role, value in {"W": rows[:, 1:], "b": rows[:, 0], **scales}.items():
+                name = getattr(names, role)
+                arrays[name] = xr.DataArray(value, dims=_dims(reading, name, np.ndim(value)))
         data = xr.Dataset(arrays)
         return data.assign_coords({d: list(c) for d, c in reading.coords.items() if d in data.dims})
 
@@ -264,7 +264,7 @@ class Ensemble:
     def sample(self, draws: int = 1000, *, random_seed: RandomSeed = None) -> xr.DataTree:
         """Draw from the mixture, as :meth:`Approximation.sample` does from one member."""
         rng = np.random.default_rng(random_seed)
-        counts = self.counts(positive_integer("draws", draws), rng)
+        counts = rng.multinomial(positive_integer("draws", draws), self.weights)
         drawn = [m.draw(n, rng) for m, n in zip(self.members, counts, strict=True) if n]
         order = rng.permutation(draws)
         layers = [_joined(parts, order) for parts in zip(*drawn, strict=True)]
@@ -293,7 +293,7 @@ class Ensemble:
         mean = np.einsum("k,kno->no", weights, [part.mean for part in parts])
         spread = np.einsum("k,kno->no", weights, [(part.mean - mean) ** 2 for part in parts])
         within = np.einsum("k,kno->no", weights, [part.variance for part in parts])
-        counts = self.counts(draws, rng)
+        counts = rng.multinomial(draws, weights)
         drawn = [
             part.draws[:n] for part, n in zip(parts, counts, strict=True) if part.draws is not None
         ]
@@ -308,16 +308,6 @@ class Ensemble:
             self.members[turn % len(self.members)].initvals(1, random_seed=rng)[0] for turn in turns
         ]
 
-    def draw_evenly(self, draws: int, rng: np.random.Generator) -> list[LayerDraws]:
-        """Equally many draws of each member, one member after the other."""
-        drawn = [member.draw(draws, rng) for member in self.members]
-        order = np.arange(draws * len(drawn))
-        return [_joined(parts, order) for parts in zip(*drawn, strict=True)]
-
-    def counts(self, draws: int, rng: np.random.Generator) -> NDArray[np.int64]:
-        """Number of draws of each member."""
-        return rng.multinomial(draws, self.weights)
-
 
 def _joined(parts: Sequence[LayerDraws], order: NDArray[np.int64]) -> LayerDraws:
     """Draws of several members in another order."""
@@ -327,30 +317,6 @@ def _joined(parts: Sequence[LayerDraws], order: NDArray[np.int64]) -> LayerDraws
         return None if arrays[0] is None else np.concatenate(arrays)[order]
 
     return LayerDraws(*map(join, ("W", "b", "eta_sq", "tau", "psi")))
-
-
-def _means(layer: LayerFactors) -> Mapping[str, Any]:
-    """Mean of each variable of a layer."""
-    scales = {"tau": layer.tau, "psi": layer.psi}
-    return {
-        "W": layer.mean[:, 1:],
-        "b": layer.mean[:, 0],
-        "eta_sq": GIG(-layer.alpha[0], 2 * layer.beta, np.zeros_like(layer.beta)).mean,
-        **{role: law.mean for role, law in scales.items() if law is not None},
-    }
-
-
-def _deviations(layer: LayerFactors) -> Mapping[str, Any]:
-    """Standard deviation of each variable of a layer."""
-    variances = np.einsum("dii->di", layer.cov)
-    noise = GIG(-layer.alpha[0], 2 * layer.beta, np.zeros_like(layer.beta))
-    scales = {"tau": layer.tau, "psi": layer.psi}
-    return {
-        "W": np.sqrt(variances[:, 1:]),
-        "b": np.sqrt(variances[:, 0]),
-        "eta_sq": noise.standard_deviation,
-        **{role: law.standard_deviation for role, law in scales.items() if law is not None},
-    }
 
 
 def _dims(reading: Reading, name: str, ndim: int) -> tuple[str, ...]:
@@ -369,10 +335,8 @@ def labelled_draws(reading: Reading, layers: Sequence[LayerDraws]) -> xr.DataTre
             if name is not None:
                 values[name] = value[None]
                 dims[name] = list(_dims(reading, name, value.ndim - 1))
-    used = {dim for each in dims.values() for dim in each}
-    coords = {dim: list(labels) for dim, labels in reading.coords.items() if dim in used}
-    tree: xr.DataTree = from_dict({"posterior": values}, coords=coords, dims=dims)
-    return tree
+    coords = {dim: list(labels) for dim, labels in reading.coords.items()}
+    return from_dict({"posterior": values}, coords=coords, dims=dims)
 
 
 def labelled_prediction(reading: Reading, table: Table, prediction: Prediction) -> xr.Dataset:

@@ -5,7 +5,7 @@ A block's variables are those of a nested model, so that their names start with 
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pymc as pm
@@ -17,7 +17,8 @@ from pytensor.graph.traversal import graph_inputs
 from pytensor.tensor import TensorConstant, TensorVariable
 from pytensor.tensor.random.type import RandomType
 
-from pymc_nnsteps.arguments import positive_integer, require_finite
+from pymc_nnsteps.arguments import positive_integer, require_choice, require_finite
+from pymc_nnsteps.graphs.initial_values import beginning
 from pymc_nnsteps.graphs.search import columns_of, model_or_context
 from pymc_nnsteps.kernels.compiling import ONCE
 from pymc_nnsteps.models.parts import data, layers
@@ -30,6 +31,7 @@ from pymc_nnsteps.models.parts.context import (
     rehearsed,
 )
 from pymc_nnsteps.models.parts.data import Inputs
+from pymc_nnsteps.models.parts.likelihoods import Start
 from pymc_nnsteps.models.parts.scaffold import warn_of_scales
 from pymc_nnsteps.tables import is_table, numbers
 
@@ -53,6 +55,7 @@ class NetworkBlock:
     output_dims: tuple[str, ...] | None  # dimensions of the output
     is_vector: bool  # whether the one output is of shape (n_obs,)
     table: Inputs | None  # inputs that are to be a data container of the block
+    start: Start
 
     def add(self, network: Network, usual: tuple[float, float] = (0.01, 100.0)) -> TensorVariable:
         """Add a network to the model of the context, and return its output.
@@ -81,7 +84,8 @@ class NetworkBlock:
         inputs = self.inputs
         if self.table is not None:
             inputs = self.table.add("inputs", (None, self.stack.unit_dims[0]))
-        return network(inputs)
+        with beginning(self.start):
+            return network(inputs)
 
 
 def block(
@@ -90,9 +94,12 @@ def block(
     outputs: int | None,
     name: str,
     dims: str | Sequence[str] | None,
+    start: Start,
 ) -> NetworkBlock:
     """Read the arguments that all blocks have."""
-    require_name(name)
+    require_choice("start", start, get_args(Start))
+    if not isinstance(name, str) or not name or "::" in name:
+        raise ValueError(f'name must be a name such as "f", without "::"; got {name!r}.')
     table = data.inputs(x, name="x") if is_table(x) else None
     inputs = _inputs(x if table is None else table.table)
     sizes = layers.layer_sizes(hidden)
@@ -120,13 +127,8 @@ def block(
         output_dims,
         outputs is None,
         table,
+        start,
     )
-
-
-def require_name(name: object) -> None:
-    """Check the name of a block."""
-    if not isinstance(name, str) or not name or "::" in name:
-        raise ValueError(f'name must be a name such as "f", without "::"; got {name!r}.')
 
 
 def _inputs(x: Any) -> TensorVariable:

@@ -76,12 +76,6 @@ class Dim:
     labels: tuple[object, ...] | None = None
 
 
-def layer_dims(inputs: Mapping[str, Dim], hidden: Sequence[int], outputs: Dim) -> dict[str, Dim]:
-    """Dimensions of a network's layers: of the inputs, ``"hidden1"``, ..., ``"output"``."""
-    between = {f"hidden{layer}": Dim(units) for layer, units in enumerate(hidden, 1)}
-    return {**inputs, **between, "output": outputs}
-
-
 def current_or_new_model() -> pm.Model:
     """Return the model whose context is open, or a new one."""
     return pm.Model.get_context(error_if_none=False) or Model()

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pytensor import config
 from pytensor.tensor import TensorVariable
 
-from pymc_nnsteps.graphs.initial_values import InitialValue, begin_at
+from pymc_nnsteps.arguments import is_integer, positive_integer
 from pymc_nnsteps.models.parts.layers import standard_deviation
 
 Pair = tuple[int, int]
@@ -57,8 +57,7 @@ class Conv2D:
 
     def __post_init__(self) -> None:
         """Check the numbers, and write each but the channels as a pair."""
-        if not _is_integer(self.channels, 1):
-            raise ValueError(f"channels must be a positive integer; got {self.channels!r}.")
+        positive_integer("channels", self.channels)
         for name, least in (("kernel", 1), ("stride", 1), ("padding", 0), ("pool", 1)):
             object.__setattr__(self, name, _pair(name, getattr(self, name), least))
 
@@ -144,12 +143,11 @@ def convolution(
     dims: tuple[str, str, str, str],
     weight_precision: float,
     bias_precision: float | None,
-    initval: InitialValue,
 ) -> TensorVariable:
     """Add the kernels (and biases) of one layer and return its convolution of the images.
 
     Images are of shape (n_obs, in_channels, height, width), the result is (n_obs, *made.shape). The
-    variables are ``W{layer}`` with these dimensions, and ``b{layer}``; they begin at ``initval``.
+    variables are ``W{layer}`` with these dimensions, and ``b{layer}``.
     """
     weights = pm.Normal(
         f"W{layer}",
@@ -158,7 +156,6 @@ def convolution(
         shape=made.kernel_shape,
         dims=dims,
     )
-    begin_at(weights, initval)
     mean = weights.reshape((made.channels, made.fan_in)) @ _patches(images, made)
     if bias_precision is not None:
         bias = pm.Normal(
@@ -168,7 +165,7 @@ def convolution(
             shape=made.channels,
             dims=dims[0],
         )
-        mean = mean + begin_at(bias, initval)[:, None]
+        mean = mean + bias[:, None]
     return pt.swapaxes(mean, 1, 2)
 
 
@@ -219,15 +216,10 @@ def _size(window: Pair) -> str:
     return f"{window[0]} x {window[1]}"
 
 
-def _is_integer(value: object, least: int) -> bool:
-    is_integer = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    return is_integer and value >= least  # type: ignore[operator]
-
-
 def _pair(name: str, value: object, least: int) -> Pair:
     """Two integers, of which one is given if they are equal."""
     pair = value if isinstance(value, tuple | list) else (value, value)
-    if len(pair) != 2 or not all(_is_integer(number, least) for number in pair):
+    if len(pair) != 2 or not all(is_integer(number) and number >= least for number in pair):
         kind = "a positive integer" if least else "a non-negative integer"
         raise ValueError(f"{name} must be {kind} or a pair of them; got {value!r}.")
     return int(pair[0]), int(pair[1])

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pandas as pd
@@ -16,11 +16,17 @@ from numpy.typing import ArrayLike, NDArray
 from pytensor import config
 from pytensor.tensor import TensorVariable
 
-from pymc_nnsteps.arguments import require_finite
+from pymc_nnsteps.arguments import require_choice, require_finite
+from pymc_nnsteps.graphs.initial_values import beginning
 from pymc_nnsteps.models.parts import data, layers
-from pymc_nnsteps.models.parts.context import Dim, Stack, add_rehearsed, layer_dims, rehearsed
+from pymc_nnsteps.models.parts.context import Dim, Stack, add_rehearsed
 from pymc_nnsteps.models.parts.data import Inputs
-from pymc_nnsteps.models.parts.likelihoods import Likelihood, ObservedData, likelihood_of
+from pymc_nnsteps.models.parts.likelihoods import (
+    Likelihood,
+    ObservedData,
+    Start,
+    likelihood_of,
+)
 from pymc_nnsteps.tables import numbers, require_same_rows
 
 Build = Callable[[TensorVariable, ObservedData], object]
@@ -70,30 +76,29 @@ class Response:
 
 
 def response(
-    likelihood: str,
+    law: Likelihood,
     own: Sequence[str],
     X: object,
     y: object,
     n_obs: int,
-    exposure: object = None,
-    censored: object = None,
+    row_data: Mapping[str, object],
 ) -> Response:
     """Read the targets of inputs with so many rows.
 
-    ``own`` are likelihoods of the network beside those for any.
+    ``own`` are likelihoods of the network beside those for any; of ``row_data`` "exposure" and
+    "censored" are read.
     """
-    law = likelihood_of(likelihood, own, {"exposure": exposure, "censored": censored})
     of_classes = (
         ("probit", "multinomial_probit") if "probit" in own else ("bernoulli", "categorical")
     )
     targets = law.read(y, n_obs, *of_classes)
     require_same_rows(X, y)
-    row_data = {}
-    for name, given in (("exposure", exposure), ("censored", censored)):
-        if given is not None:
-            row_data[name] = _row_data(name, given, n_obs)
+    found = {}
+    for name in ("exposure", "censored"):
+        if (given := row_data.get(name)) is not None:
+            found[name] = _row_data(name, given, n_obs)
             require_same_rows(X, given, names=("X", name))
-    return Response(law, targets, row_data)
+    return Response(law, targets, found)
 
 
 def _row_data(name: str, given: object, n_obs: int) -> NDArray[Any]:
@@ -125,38 +130,29 @@ class Scaffold:
 
     inputs: data.Inputs
     response: Response
-    units: tuple[int, ...]  # widths of the layers, from the inputs to the outputs
+    stack: Stack
     dims: dict[str, Dim]  # ``"feature"`` (or ``"input"``), ``"hidden1"``, ..., ``"output"``
+    start: str  # where chains begin
 
     @property
     def n_obs(self) -> int:
         """Number of rows."""
         return len(self.inputs.table)
 
-    @property
-    def stack(self) -> Stack:
-        """The layers."""
-        return Stack(self.units, tuple(self.dims), "obs")
-
-    def alone(self, build: Build) -> pm.Model:
-        """The network in a model of its own."""
-        return rehearsed(lambda: self._build(build), self._every_dim)
-
     def add(self, build: Build, more_dims: Mapping[str, Dim] | None = None) -> pm.Model:
         """Add the network to the model whose context is open, or to a new one.
 
         ``more_dims`` are dimensions beside those of the layers.
         """
-        layers.require_size(self.units, self.n_obs)
-        dims = self._every_dim | self.response.dims | dict(more_dims or {})
-        return add_rehearsed(lambda: self._build(build), dims, self.n_obs)
+        layers.require_size(self.stack.units, self.n_obs)
+        dims = self.inputs.dims("feature") | self.dims | self.response.dims | dict(more_dims or {})
 
-    @property
-    def _every_dim(self) -> dict[str, Dim]:
-        return self.inputs.dims("feature") | self.dims
+        def whole() -> None:
+            inputs, seen = self.inputs.add("inputs", ("obs", "feature")), self.response.add()
+            with beginning(self.start):
+                build(inputs, seen)
 
-    def _build(self, build: Build) -> None:
-        build(self.inputs.add("inputs", ("obs", "feature")), self.response.add())
+        return add_rehearsed(whole, dims, self.n_obs)
 
 
 def scaffold(
@@ -165,19 +161,26 @@ def scaffold(
     hidden: Sequence[int],
     likelihood: str,
     own: Sequence[str],
+    start: str,
     standardize: bool,
     missing: data.Missing,
-    exposure: object = None,
-    censored: object = None,
+    given: Mapping[str, object],
     embed: Mapping[str, int] | None = None,
+    starts: Sequence[str] = get_args(Start),
 ) -> Scaffold:
-    """Read the data of a network with these hidden layers, as :func:`response` does."""
-    likelihood_of(likelihood, own, {})
+    """Read the data of a network with these hidden layers, as :func:`response` does.
+
+    ``start`` is one of ``starts``, and the law of the targets has to know what is ``given``.
+    """
+    law = likelihood_of(likelihood, own, given)
+    require_choice("start", start, starts)
     inputs = data.inputs(X, standardize, missing, embed)
-    found = response(likelihood, own, X, y, len(inputs.table), exposure, censored)
-    outputs = Dim(found.targets.n_outputs, found.outputs)
-    dims = layer_dims(inputs.of_network, layers.layer_sizes(hidden), outputs)
-    return Scaffold(inputs, found, tuple(dim.length for dim in dims.values()), dims)
+    found = response(law, own, X, y, len(inputs.table), given)
+    widths = enumerate(layers.layer_sizes(hidden), 1)
+    dims = inputs.of_network | {f"hidden{layer}": Dim(width) for layer, width in widths}
+    dims["output"] = Dim(found.targets.n_outputs, found.outputs)
+    units = tuple(dim.length for dim in dims.values())
+    return Scaffold(inputs, found, Stack(units, tuple(dims), "obs"), dims, start)
 
 
 PACKAGE = str(Path(__file__).parents[2])
