@@ -84,7 +84,7 @@ from pymc_nnsteps.kernels.gated_trajectories import n_averages
 from pymc_nnsteps.kernels.ops import move_gated_layer
 from pymc_nnsteps.kernels.outgoing_weights import GaussianPrior
 from pymc_nnsteps.laws.conditional import Draw, Shapes
-from pymc_nnsteps.laws.scales import Scale
+from pymc_nnsteps.laws.scales import Exponents, Scale
 from pymc_nnsteps.moves.contract import Context, proposes
 from pymc_nnsteps.moves.interwoven_gates import InterwovenGates
 from pymc_nnsteps.moves.layer_trajectories import Trajectory
@@ -122,24 +122,15 @@ class Variance:
         return pt.flatten(self.rv) ** self.power
 
     @property
-    def order(self) -> TensorVariable:
-        """Exponent of the variance in its prior, times the variance."""
-        return self.law.prior.nu if self.power > 0 else -self.law.prior.nu
-
-    @property
-    def inverse(self) -> TensorVariable:
-        """Twice the factor of the reciprocal of the variance in its prior's exponent."""
-        return self.law.prior.delta2 if self.power > 0 else self.law.prior.lambda2
-
-    @property
-    def direct(self) -> TensorVariable:
-        """Twice the factor of the variance in its prior's exponent."""
-        return self.law.prior.lambda2 if self.power > 0 else self.law.prior.delta2
+    def prior(self) -> Exponents:
+        """Exponents of the prior of the variance."""
+        prior = self.law.prior
+        return prior if self.power > 0 else Exponents(-prior.nu, prior.lambda2, prior.delta2)
 
     def law_of_shift(self) -> list[TensorVariable]:
         """Order, and factors of the exponentials, in the density of a shift of the logarithm."""
-        value = self.value
-        parts = self.order, self.inverse / (2 * value), self.direct * value / 2
+        value, prior = self.value, self.prior
+        parts = prior.nu, prior.delta2 / (2 * value), prior.lambda2 * value / 2
         return [pt.broadcast_to(pt.flatten(part), value.shape) for part in parts]
 
     def shifted(self, shift: TensorVariable) -> TensorVariable:
@@ -164,8 +155,8 @@ class Shrunk:
         if self.local is None:
             return zero + precision, zero + precision * self.member.mean, zero, one
         local = self.local.value.reshape(self.local.rv.shape)
-        rate = self.local.inverse / (precision * local)
-        return zero, zero, zero + 0.5 - self.local.order, zero + rate
+        prior = self.local.prior
+        return zero, zero, zero + 0.5 - prior.nu, zero + prior.delta2 / (precision * local)
 
 
 @dataclass(frozen=True)
@@ -427,7 +418,7 @@ class _Scales:
     def _is_local(self, variance: Variance, member: Member) -> bool:
         """Whether each weight has its own scale with an inverse gamma variance."""
         weights = member.rv
-        if scalar_constant(variance.direct) != 0:
+        if scalar_constant(variance.prior.lambda2) != 0:
             return False
         links = [variance.law.link(weights, axis) for axis in range(weights.ndim)]
         return all(

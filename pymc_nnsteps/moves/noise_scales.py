@@ -138,13 +138,12 @@ def find_noise_scale(
                 and not given_any([parameters(z)[0]], [s])
                 and all(s.type.broadcastable)
                 and noise.form.where is None
-                and not any(_is_in_the_way(seen, [a, z]) for seen in elsewhere)
+                and not any(
+                    seen.role.mixing is not None
+                    or seen.form.where is not None
+                    or given_any([seen.value, *parameters(seen.child)], [a, z])
+                    for seen in elsewhere
+                )
             ):
                 return NoiseScale((s, z), likelihood, noise, elsewhere)
     return None
-
-
-def _is_in_the_way(seen: Scaled, rvs: Sequence[TensorVariable]) -> bool:
-    """Whether what a child of the scale says is not known while others move."""
-    given = [seen.value, *parameters(seen.child)]
-    return seen.role.mixing is not None or seen.form.where is not None or given_any(given, rvs)

@@ -31,7 +31,7 @@ from pytensor.tensor.random.basic import NormalRV
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.affine import affine
-from pymc_nnsteps.graphs.errors import NotConjugate
+from pymc_nnsteps.graphs.errors import NotConjugate, known_or_none
 from pymc_nnsteps.graphs.known import describe, has_law
 from pymc_nnsteps.graphs.linear_terms import Link
 from pymc_nnsteps.graphs.search import children, given_any, parameters, stated_in
@@ -126,11 +126,10 @@ def _multiplied(
     [first, *_] = children(model, up) or (None,)
     if first is None or len(stated_in(first.owner.inputs, pool)) == 0:
         return []
-    try:
-        [term] = observe(model, first, [up]).terms
-    except NotConjugate:
+    seen = known_or_none(observe, model, first, [up])
+    if seen is None:
         return []
-    stated = stated_in([term.whole().coefficient], model.basic_RVs)
+    stated = stated_in([seen.terms[0].whole().coefficient], model.basic_RVs)
     return [rv for rv in pool if rv in stated]
 
 

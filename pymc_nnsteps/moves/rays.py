@@ -42,7 +42,7 @@ from pytensor.graph.basic import Variable
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.gaussian.observation import Child, Observation
-from pymc_nnsteps.graphs.errors import NotConjugate
+from pymc_nnsteps.graphs.errors import NotConjugate, known_or_none
 from pymc_nnsteps.graphs.known import describe
 from pymc_nnsteps.graphs.search import children, given_any, parameters
 from pymc_nnsteps.graphs.shapes import lengths
@@ -214,11 +214,8 @@ def _rays(context: Context) -> list[Ray]:
     """Rays of scales, each once."""
     rays: list[Ray] = []
     for scales, deep in _starts(context):
-        try:
-            ray = find_ray(context, scales, deep=deep)
-        except NotConjugate:
-            continue
-        if all(ray.degrees != other.degrees for other in rays):
+        ray = known_or_none(find_ray, context, scales, deep=deep)
+        if ray is not None and all(ray.degrees != other.degrees for other in rays):
             rays.append(ray)
     return rays
 

@@ -63,7 +63,7 @@ from pytensor.graph.basic import Variable
 from pytensor.tensor.linalg import eigh
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.graphs.errors import NotConjugate
+from pymc_nnsteps.graphs.errors import NotConjugate, known_or_none
 from pymc_nnsteps.graphs.known import describe
 from pymc_nnsteps.graphs.linear_terms import Link, expand, varies
 from pymc_nnsteps.graphs.search import given_any, parameters
@@ -327,10 +327,7 @@ def scales_of_response(
     if outputs is not None and not (m == 1 and varies(likelihood.rows.weight, [0])):
         for law in (law for law in conditionals if isinstance(law, ScaleLaw)):
             for some in _parts(law, shapes):
-                try:
-                    scale = residual_scale(likelihood, law, *some)
-                except NotConjugate:
-                    continue
+                scale = known_or_none(residual_scale, likelihood, law, *some)
                 if scale is not None and not scale.of_activations and not scale.elsewhere:
                     scaled_by = [seen.child for seen in some[1]]
                     found.append((scale, _scaled_by(likelihood, scaled_by, outputs, m)))

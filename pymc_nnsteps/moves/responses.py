@@ -41,7 +41,11 @@ from pymc_nnsteps.laws.effects import ChildParts, Effects, largest, row_axis
 from pymc_nnsteps.laws.gaussian import BinaryObservation, Gaussian
 from pymc_nnsteps.laws.scales import ScaleLaw
 from pymc_nnsteps.moves.contract import Context, proposes
-from pymc_nnsteps.moves.marginal_likelihood import MarginalLikelihood, marginal_likelihood
+from pymc_nnsteps.moves.marginal_likelihood import (
+    MarginalLikelihood,
+    marginal_likelihood,
+    samples_of,
+)
 from pymc_nnsteps.moves.noise_scales import find_noise_scale
 from pymc_nnsteps.moves.residual_scales import (
     cover,
@@ -145,7 +149,7 @@ def _common_noise(
         seen_by = list(dict.fromkeys(each.child.child for each in seen))
         together = [[i for i, s in enumerate(seen) if s.child.child is child] for child in seen_by]
     else:
-        picked = [likelihood.samples_of(each.child.child) for each in seen]
+        picked = [samples_of(likelihood.seen_by(each.child.child)) for each in seen]
         n_obs = a.shape[likelihood.samples]
         rows = {i: (index, n_obs) for i, index in enumerate(picked) if index is not None}
     loadings = [_loadings(likelihood, each) for each in seen]

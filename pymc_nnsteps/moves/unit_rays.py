@@ -50,10 +50,10 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.graphs.linear_terms import varies
+from pymc_nnsteps.graphs.linear_terms import expand, varies
 from pymc_nnsteps.graphs.values import typed_like
 from pymc_nnsteps.kernels.ops import move_units
-from pymc_nnsteps.kernels.unit_rays import Outgoing
+from pymc_nnsteps.kernels.unit_rays import AboveOne, Outgoing
 from pymc_nnsteps.laws.conditional import Conditional, Draw, Shapes
 from pymc_nnsteps.moves.marginal_likelihood import WithoutLayer
 from pymc_nnsteps.moves.outgoing_weights import OutgoingWeights, outputs_by_child
@@ -81,8 +81,8 @@ class UnitRays(WithoutLayer):
         slopes = rows.activation.function.slopes
         rng, level = uniform(rng, (pre.shape[0] + 1, 3))
         level = level.astype("float64")
-        above = likelihood.above_one(pre.shape[1])
-        above = above._replace(weight=above.weight[:1])
+        response = expand(likelihood.response(None), {0: pre.shape[1]})[:, 0]
+        above = AboveOne(likelihood.weight[:1, 0], response, likelihood.variance)
         moved_rows, moved, weights, after = move_units(
             rows.weights_by_unit(),
             pre,

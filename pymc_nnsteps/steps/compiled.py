@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, override
 
 import numpy as np
+import pymc as pm
 import pytensor
 from pytensor.compile.mode import Mode
 from pytensor.compile.ops import ViewOp
@@ -93,6 +94,29 @@ class Compiled(OfData):
     def __call__(self, *values: Any) -> list[Any]:
         """The function's outputs."""
         return self.function(*values)
+
+
+class PointFunction(Compiled):
+    """Compiled function of a point of a model and of other values, whose inputs come first."""
+
+    def __init__(
+        self,
+        model: pm.Model,
+        given: Sequence[Variable | pytensor.In],
+        outputs: Sequence[Variable],
+        compile_kwargs: Mapping[str, Any],
+        reads: Collection[Variable] = (),
+    ) -> None:
+        used = {*ancestors(outputs), *reads}
+        values: list[Any] = [value for value in model.value_vars if value in used]
+        self.dtypes: dict[str, Any] = {value.name: value.dtype for value in values}
+        super().__init__([*given, *values], outputs, compile_kwargs)
+
+    def at(self, point: Mapping[str, np.ndarray], *given: Any) -> list[Any]:
+        """The function's outputs, where data may have been exchanged."""
+        self.refresh_if_data_changed()
+        values = (np.asarray(point[name], dtype) for name, dtype in self.dtypes.items())
+        return self(*given, *values)
 
 
 def take_out_invariants(

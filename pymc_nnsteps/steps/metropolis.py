@@ -180,7 +180,9 @@ class CompiledProposal:
         [target] = substitute(
             [log_density(model, factors)], dict(zip(values, as_values(xis), strict=True))
         )
-        slopes = _finite(gradient_of(target, xis, values)) if proposal.uses_gradient else []
+        # Where a slope is not finite, zero: any function of the place will do.
+        raw = gradient_of(target, xis, values) if proposal.uses_gradient else []
+        slopes = [pt.switch(pt.isfinite(slope), slope, 0) for slope in raw]
 
         rng, size = pt.random.rng("rng"), pt.dscalar("size")
         next_rng: Variable = rng
@@ -254,11 +256,6 @@ class CompiledProposal:
 def flat[Array](place: ChainState[Array]) -> list[Array]:
     """The parts of a place in one list."""
     return [place.log_density, *place.coordinates, *place.gradient]
-
-
-def _finite(gradient: Sequence[TensorVariable]) -> list[TensorVariable]:
-    """Zero where it is not finite: any function of the place will do."""
-    return [pt.switch(pt.isfinite(slope), slope, 0) for slope in gradient]
 
 
 @dataclass(frozen=True)

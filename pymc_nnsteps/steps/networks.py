@@ -66,7 +66,10 @@ def networks_of(model: pm.Model) -> Networks:
     """The networks of a model."""
     latent, functional = _latent_networks(model), functional_networks(model)
     scales = _scales_of(model, latent | functional) | _scales_of(model, latent, SQUARES)
-    of_gibbs = latent | scales | (_missing_targets(model, functional) if scales else set())
+    of_gibbs = latent | scales
+    if scales:  # and outputs that are not observed
+        free = functional.intersection(model.free_RVs)
+        of_gibbs |= {rv for rv in free if not children(model, rv)}
     wide = wide_network(model)
     if of_gibbs:
         behind = set(ancestors(functional - of_gibbs))
@@ -160,11 +163,6 @@ def _is_summed(model: pm.Model, rv: TensorVariable) -> bool:
     return law is not None and bool(law.members[0].dense)
 
 
-def _missing_targets(model: pm.Model, variables: set[TensorVariable]) -> set[TensorVariable]:
-    """Outputs that are not observed."""
-    return {rv for rv in variables.intersection(model.free_RVs) if not children(model, rv)}
-
-
 def _laws_of_missing_inputs(model: pm.Model) -> set[TensorVariable]:
     """Variables that the laws of missing inputs depend on, if Gibbs knows their own."""
     entries = {
@@ -212,15 +210,11 @@ def _scales_of(
     """
     scales: set[TensorVariable] = set()
     positive = [rv for rv in model.free_RVs if prior_kind(model, rv, POSITIVE) in priors]
-    for rv in reversed([rv for rv in positive if not _is_factor(model, rv)]):
-        if not (variables | scales).isdisjoint(children(model, rv)):
+    for rv in reversed(positive):
+        is_factor = isinstance(known_or_none(match, model, rv), Factor)
+        if not is_factor and not (variables | scales).isdisjoint(children(model, rv)):
             scales.add(rv)
     return scales
-
-
-def _is_factor(model: pm.Model, rv: TensorVariable) -> bool:
-    """Whether a positive variable multiplies a part of what its children see."""
-    return isinstance(known_or_none(match, model, rv), Factor)
 
 
 def relabelled_units(model: pm.Model, moved: Collection[TensorVariable]) -> list[ExchangeableUnits]:
