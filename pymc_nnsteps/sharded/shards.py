@@ -203,10 +203,6 @@ class SharedDraws:
             point = _initial_point(self._model, int(self.rng.integers(2**31)), {})
         self.point = {value.name: point[value.name] for value in self._values}
 
-    def restore(self, point: Point, rng: np.random.Generator) -> None:
-        """Go on from a point."""
-        self.point, self.rng = point, rng
-
     def draw(self, which: int, said: Sequence[Sums]) -> Point:
         """Draw the shared variables of a round, given sums of shards."""
         self.rng, values, _ = self._rounds[which](self.rng, self.point, added(said))

@@ -282,12 +282,6 @@ def _require_precisions(group: Groups, units: Sequence[int]) -> None:
 NAME = "log_noise"
 """Name that the variables of the network start with."""
 
-PRIORS: dict[str, PriorLike] = {
-    "ho": DEFAULT_PRIORS["hs"],
-    "io": DEFAULT_PRIORS["is"],
-    "bo": None,
-}
-
 
 class NoiseNetwork:
     r"""Noise that varies with the inputs, by a network g without noise of its own.
@@ -318,11 +312,9 @@ class NoiseNetwork:
             (stack.unit_dims[0], *names, stack.unit_dims[-1]),
             stack.row_dim,
         )
-        defaults = {key: prior for key, prior in PRIORS.items() if hidden or key != "ho"}
-        if hidden:
-            del defaults["io"]
+        last = "h" if hidden else "i"
         if isinstance(priors, Mapping):
-            priors = {**defaults, **priors}
+            priors = {f"{last}o": DEFAULT_PRIORS[f"{last}s"], "bo": None, **priors}
         self.layers = HierarchicalLayers(own, options["activation"], priors, None, None, start)
 
     @property
