@@ -41,7 +41,7 @@ from pymc_nnsteps.models.parts.data import Missing
 from pymc_nnsteps.models.parts.layers import floating
 from pymc_nnsteps.models.parts.likelihoods import AnyNetwork, ObservedData
 from pymc_nnsteps.models.parts.noise import known_sigma
-from pymc_nnsteps.models.parts.scaffold import Response, scaffold, warn_of_scales
+from pymc_nnsteps.models.parts.scaffold import Response, Scaffold, warn_of_scales
 from pymc_nnsteps.models.parts.shrinkage import AnyShrinkage, PerLayer
 
 BowTieStart = Literal["data", "prior"]
@@ -195,7 +195,7 @@ def bow_tie(
     """
     of_noise = {"sigma": sigma, "noise_beta": noise_beta, "noise_network": noise_network}
     given, starts = {"exposure": exposure, "censored": censored, **of_noise}, get_args(BowTieStart)
-    scaffolding = scaffold(
+    scaffolding = Scaffold(
         X, y, hidden, likelihood, ("normal",), start, standardize, missing, given, starts=starts
     )
     response, stack = scaffolding.response, scaffolding.stack

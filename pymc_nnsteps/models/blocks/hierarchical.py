@@ -26,7 +26,7 @@ from pymc_nnsteps.activations import (
 )
 from pymc_nnsteps.graphs.initial_values import begin_at
 from pymc_nnsteps.models.parts import layers
-from pymc_nnsteps.models.parts.block import block
+from pymc_nnsteps.models.parts.block import NetworkBlock
 from pymc_nnsteps.models.parts.context import Dim, Stack
 from pymc_nnsteps.models.parts.groups import DEFAULT_PRIORS, Groups, PriorLike, groups, layer_name
 from pymc_nnsteps.models.parts.layers import floating
@@ -104,7 +104,7 @@ def hierarchical(
     >>> [variable.name for variable in model.free_RVs][:4]
     ['level', 'f::tau_ih1', 'f::tau_ih1_unit', 'f::W_ih1']
     """
-    within = block(x, hidden, outputs, name, dims, start)
+    within = NetworkBlock(x, hidden, outputs, name, dims, start)
     network = HierarchicalLayers(within.stack, activation, priors, connections, None, start)
     return within.add(lambda x: network(x)[0], USUAL)
 

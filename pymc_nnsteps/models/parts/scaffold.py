@@ -124,20 +124,38 @@ def _row_data(name: str, given: object, n_obs: int) -> NDArray[Any]:
     return values.astype(config.floatX)
 
 
-@dataclass(frozen=True)
 class Scaffold:
-    """Data of a network, and the dimensions of its layers."""
+    """Data of a network with these hidden layers, and the dimensions of all its layers.
 
-    inputs: data.Inputs
-    response: Response
-    stack: Stack
-    dims: dict[str, Dim]  # ``"feature"`` (or ``"input"``), ``"hidden1"``, ..., ``"output"``
-    start: str  # where chains begin
+    Targets are read as :func:`response` does. ``start`` is one of ``starts``, and the law of the
+    targets has to know what is ``given``.
+    """
 
-    @property
-    def n_obs(self) -> int:
-        """Number of rows."""
-        return len(self.inputs.table)
+    def __init__(
+        self,
+        X: ArrayLike | pd.DataFrame,
+        y: object,
+        hidden: Sequence[int],
+        likelihood: str,
+        own: Sequence[str],
+        start: str,
+        standardize: bool,
+        missing: data.Missing,
+        given: Mapping[str, object],
+        embed: Mapping[str, int] | None = None,
+        starts: Sequence[str] = get_args(Start),
+    ) -> None:
+        law = likelihood_of(likelihood, own, given)
+        require_choice("start", start, starts)
+        self.start, self.inputs = start, data.inputs(X, standardize, missing, embed)
+        self.n_obs = len(self.inputs.table)
+        self.response = response(law, own, X, y, self.n_obs, given)
+        widths = enumerate(layers.layer_sizes(hidden), 1)
+        outputs = Dim(self.response.targets.n_outputs, self.response.outputs)
+        of_hidden = {f"hidden{layer}": Dim(width) for layer, width in widths}
+        self.dims = {**self.inputs.of_network, **of_hidden, "output": outputs}
+        units = tuple(dim.length for dim in self.dims.values())
+        self.stack = Stack(units, tuple(self.dims), "obs")
 
     def add(self, build: Build, more_dims: Mapping[str, Dim] | None = None) -> pm.Model:
         """Add the network to the model whose context is open, or to a new one.
@@ -153,34 +171,6 @@ class Scaffold:
                 build(inputs, seen)
 
         return add_rehearsed(whole, dims, self.n_obs)
-
-
-def scaffold(
-    X: ArrayLike | pd.DataFrame,
-    y: object,
-    hidden: Sequence[int],
-    likelihood: str,
-    own: Sequence[str],
-    start: str,
-    standardize: bool,
-    missing: data.Missing,
-    given: Mapping[str, object],
-    embed: Mapping[str, int] | None = None,
-    starts: Sequence[str] = get_args(Start),
-) -> Scaffold:
-    """Read the data of a network with these hidden layers, as :func:`response` does.
-
-    ``start`` is one of ``starts``, and the law of the targets has to know what is ``given``.
-    """
-    law = likelihood_of(likelihood, own, given)
-    require_choice("start", start, starts)
-    inputs = data.inputs(X, standardize, missing, embed)
-    found = response(law, own, X, y, len(inputs.table), given)
-    widths = enumerate(layers.layer_sizes(hidden), 1)
-    dims = inputs.of_network | {f"hidden{layer}": Dim(width) for layer, width in widths}
-    dims["output"] = Dim(found.targets.n_outputs, found.outputs)
-    units = tuple(dim.length for dim in dims.values())
-    return Scaffold(inputs, found, Stack(units, tuple(dims), "obs"), dims, start)
 
 
 PACKAGE = str(Path(__file__).parents[2])
