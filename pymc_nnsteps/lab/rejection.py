@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
+import scipy
 import xarray as xr
 from numpy.typing import NDArray
 from pymc.backends.arviz import find_constants, find_observations
@@ -183,14 +184,9 @@ class _Tally:
 
     @property
     def _is_hopeless(self) -> bool:
-        """Whether of a billion runs with ``draws`` in ``max_tries`` tries none begins like this.
-
-        By Chernoff's bound on the probability that a Poisson variable is so far below its mean.
-        """
-        mean = self.tries * self.draws / self.max_tries
-        below = mean - self.accepted
-        log_ratio = math.log(self.accepted / mean) if self.accepted else 0.0
-        return below > 0 and below + self.accepted * log_ratio > math.log(1e9)
+        """Whether of a billion runs with ``draws`` in ``max_tries`` tries none begins like this."""
+        expected = self.tries * self.draws / self.max_tries
+        return bool(scipy.special.pdtr(self.accepted, expected) < 1e-9)
 
     @property
     def rate(self) -> float:

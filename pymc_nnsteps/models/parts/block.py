@@ -66,7 +66,10 @@ class NetworkBlock:
         self.inputs = _inputs(x if self.table is None else self.table.table)
         sizes = layers.layer_sizes(hidden)
         n_outputs = 1 if outputs is None else positive_integer("outputs", outputs)
-        units = (_n_features(self.inputs), *sizes, n_outputs)
+        n_features = self.inputs.type.shape[1] or int(
+            np.asarray(pytensor.function([], self.inputs.shape[1], mode="FAST_COMPILE")())
+        )
+        units = (n_features, *sizes, n_outputs)
         layers.require_size(units, 1)
 
         model = model_or_context(None, BEGIN)
@@ -137,13 +140,6 @@ def _inputs(x: Any) -> TensorVariable:
 
 def _is_data(leaf: Variable) -> bool:
     return isinstance(leaf, Constant | SharedVariable) and not isinstance(leaf.type, RandomType)
-
-
-def _n_features(inputs: TensorVariable) -> int:
-    static = inputs.type.shape[1]
-    if static is not None:
-        return int(static)
-    return int(np.asarray(pytensor.function([], inputs.shape[1], mode="FAST_COMPILE")()))
 
 
 def _dims_of(model: pm.Model, inputs: TensorVariable) -> tuple[str | None, str | None]:

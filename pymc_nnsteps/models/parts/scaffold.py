@@ -5,7 +5,6 @@ Everything that can be wrong is said before the first variable is added.
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
@@ -22,7 +21,6 @@ from pymc_nnsteps.models.parts import data, layers
 from pymc_nnsteps.models.parts.context import Dim, Stack, add_rehearsed
 from pymc_nnsteps.models.parts.data import Inputs
 from pymc_nnsteps.models.parts.likelihoods import (
-    Likelihood,
     ObservedData,
     Start,
     likelihood_of,
@@ -33,35 +31,41 @@ Build = Callable[[TensorVariable, ObservedData], object]
 """Adds a network of inputs and its observed variable to the model whose context is open."""
 
 
-@dataclass(frozen=True)
 class Response:
-    """Targets of a network with their law, and what goes with their rows."""
+    """Targets of a network with their law, and what goes with the rows of so many inputs.
 
-    law: Likelihood
-    targets: data.Targets
-    row_data: dict[str, NDArray[Any]]  # ``"exposure"`` or ``"censored"``, of shape (n_obs,)
+    ``own`` are likelihoods of the network beside those for any; the law has to know what is
+    ``given``, of which "exposure" and "censored" are read.
+    """
 
-    @property
-    def real(self) -> NDArray[np.floating] | None:
-        """Targets that are real numbers about the outputs, without gaps; None if they are not."""
-        return self.targets.filled if "sigma" in self.law.accepts else None
-
-    @property
-    def n_classes(self) -> int:
-        """Number of classes, where there are any."""
-        return len(self.targets.outputs or ())
-
-    @property
-    def dims(self) -> dict[str, Dim]:
-        """Dimension of classes that one output tells apart."""
-        if self.n_classes <= self.targets.n_outputs:
-            return {}
-        return {"class": Dim(self.n_classes, self.targets.outputs)}
-
-    @property
-    def outputs(self) -> tuple[object, ...] | None:
-        """Labels of the outputs."""
-        return None if self.dims else self.targets.outputs
+    def __init__(
+        self,
+        likelihood: str,
+        own: Sequence[str],
+        X: object,
+        y: object,
+        n_obs: int,
+        given: Mapping[str, object],
+    ) -> None:
+        self.law = likelihood_of(likelihood, own, given)
+        two, more = (
+            ("probit", "multinomial_probit") if "probit" in own else ("bernoulli", "categorical")
+        )
+        self.targets = self.law.read(y, n_obs, two, more)
+        require_same_rows(X, y)
+        self.row_data: dict[str, NDArray[Any]] = {}  # of shape (n_obs,)
+        for name in ("exposure", "censored"):
+            if (values := given.get(name)) is not None:
+                self.row_data[name] = _row_data(name, values, n_obs)
+                require_same_rows(X, values, names=("X", name))
+        # Targets that are real numbers about the outputs, without gaps.
+        self.real = self.targets.filled if "sigma" in self.law.accepts else None
+        labels = self.targets.outputs
+        self.n_classes = len(labels or ())
+        # Classes that one output tells apart have a dimension of their own.
+        are_apart = self.n_classes > self.targets.n_outputs
+        self.dims = {"class": Dim(self.n_classes, labels)} if are_apart else {}
+        self.outputs = None if are_apart else labels
 
     def add(self) -> ObservedData:
         """Add the data to the model; of targets with gaps PyMC makes free variables itself."""
@@ -73,32 +77,6 @@ class Response:
         )
         more = {name: pm.Data(name, each, dims="obs") for name, each in self.row_data.items()}
         return ObservedData(y, targets.n_outputs, self.n_classes, **more)
-
-
-def response(
-    law: Likelihood,
-    own: Sequence[str],
-    X: object,
-    y: object,
-    n_obs: int,
-    row_data: Mapping[str, object],
-) -> Response:
-    """Read the targets of inputs with so many rows.
-
-    ``own`` are likelihoods of the network beside those for any; of ``row_data`` "exposure" and
-    "censored" are read.
-    """
-    of_classes = (
-        ("probit", "multinomial_probit") if "probit" in own else ("bernoulli", "categorical")
-    )
-    targets = law.read(y, n_obs, *of_classes)
-    require_same_rows(X, y)
-    found = {}
-    for name in ("exposure", "censored"):
-        if (given := row_data.get(name)) is not None:
-            found[name] = _row_data(name, given, n_obs)
-            require_same_rows(X, given, names=("X", name))
-    return Response(law, targets, found)
 
 
 def _row_data(name: str, given: object, n_obs: int) -> NDArray[Any]:
@@ -127,8 +105,7 @@ def _row_data(name: str, given: object, n_obs: int) -> NDArray[Any]:
 class Scaffold:
     """Data of a network with these hidden layers, and the dimensions of all its layers.
 
-    Targets are read as :func:`response` does. ``start`` is one of ``starts``, and the law of the
-    targets has to know what is ``given``.
+    ``start`` is one of ``starts``, and ``given`` is as for :class:`Response`.
     """
 
     def __init__(
@@ -145,11 +122,10 @@ class Scaffold:
         embed: Mapping[str, int] | None = None,
         starts: Sequence[str] = get_args(Start),
     ) -> None:
-        law = likelihood_of(likelihood, own, given)
         require_choice("start", start, starts)
         self.start, self.inputs = start, data.inputs(X, standardize, missing, embed)
         self.n_obs = len(self.inputs.table)
-        self.response = response(law, own, X, y, self.n_obs, given)
+        self.response = Response(likelihood, own, X, y, self.n_obs, given)
         widths = enumerate(layers.layer_sizes(hidden), 1)
         outputs = Dim(self.response.targets.n_outputs, self.response.outputs)
         of_hidden = {f"hidden{layer}": Dim(width) for layer, width in widths}
