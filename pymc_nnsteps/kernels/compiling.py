@@ -20,7 +20,6 @@ from pytensor.compile.ops import DeepCopyOp, ViewOp, deep_copy_op
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.op import Op
-from pytensor.graph.rewriting.basic import GraphRewriter
 from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 from pytensor.link.numba.linker import NumbaLinker
 from pytensor.link.vm import VMLinker
@@ -49,9 +48,11 @@ from pytensor.tensor.subtensor import (
 )
 
 from pymc_nnsteps.kernels import elementwise
-from pymc_nnsteps.kernels.elementwise import UseLoops
+from pymc_nnsteps.kernels.elementwise import Replace, UseLoops
+from pymc_nnsteps.kernels.error_functions import erf, erfc
 from pymc_nnsteps.kernels.jit import Call, called, version, when_numba
 from pymc_nnsteps.kernels.ops import Barrier, UnlessLost
+from pymc_nnsteps.kernels.rewriting import KeptMode
 from pymc_nnsteps.kernels.thunks import computed, function_of, storing
 
 FIRST, BEFORE_FUSION, LAST = 0.5, 48, 200
@@ -99,14 +100,14 @@ def c_by_default(compile_kwargs: dict[str, Any] | None = None) -> dict[str, Any]
     mode = CVM.excluding("gemm_optimizer", "local_gemm_to_gemv", "local_careduce_fusion")
     mode = mode.excluding(*SPECIAL_MATRICES)
     mode = mode.register(
-        (MultiplyUnsigned(), FIRST),
-        (UseFunctionsOfMatrices(OF_MATRICES), BEFORE_FUSION),
-        (KeepAside(), BEFORE_FUSION),
-        (SkipViewsOfDraws(), BEFORE_FUSION),
-        (RunViewsInPython(), LAST),
+        (Replace(unsigned_products), FIRST),
+        (Replace(functions_of_matrices), BEFORE_FUSION),
+        (Replace(graphs_aside), BEFORE_FUSION),
+        (Replace(draws_unviewed), BEFORE_FUSION),
+        (Replace(views_in_python), LAST),
         (UseLoops(), LAST + 1),
     )
-    return options | {"mode": Mode(Machine(use_cloop=True), mode.provided_optimizer)}
+    return options | {"mode": KeptMode(Machine(use_cloop=True), mode.provided_optimizer)}
 
 
 class ExactNumbaLinker(NumbaLinker):
@@ -130,30 +131,26 @@ def numba_by_default(compile_kwargs: dict[str, Any] | None = None) -> dict[str, 
     """Options of :func:`pymc.pytensorf.compile` with a mode: Numba's, unless there is one."""
     options = {} if compile_kwargs is None else compile_kwargs
     mode = Mode(ExactNumbaLinker(), NUMBA.provided_optimizer)
-    own = (MultiplyUnsigned(), FIRST), (UseFunctionsOfMatrices(IN_NUMBA), BEFORE_FUSION)
+    own = (Replace(unsigned_products), FIRST), (Replace(functions_in_numba), BEFORE_FUSION)
     return {"mode": mode.register(*own)} | options
 
 
 def drawing(options: dict[str, Any]) -> dict[str, Any]:
     """Options to compile a function that draws random numbers with."""
     mode = get_mode(options["mode"])
-    return options | {"mode": mode.register((CopyParametersForSciPy(), LAST))}
+    return options | {"mode": mode.register((Replace(copied_parameters), LAST))}
 
 
-class CopyParametersForSciPy(GraphRewriter):
-    """Let SciPy draw with copies of parameters.
+def copied_parameters(node: Apply) -> list[Variable] | None:
+    """Draws by SciPy with copies of parameters.
 
     It broadcasts them to arrays that it may write to, and fails if they are constants, or views.
     """
-
-    @override
-    def apply(self, fgraph: FunctionGraph) -> None:
-        for node in fgraph.toposort():
-            if isinstance(node.op, ScipyRandomVariable):
-                for parameter in node.op.dist_params(node):
-                    position = node.inputs.index(parameter)
-                    [copy] = InPython(deep_copy_op).make_node(parameter).outputs
-                    fgraph.change_node_input(node, position, copy)
+    if not isinstance(node.op, ScipyRandomVariable):
+        return None
+    parameters = node.op.dist_params(node)
+    copies = {p: InPython(deep_copy_op).make_node(p).outputs[0] for p in parameters}
+    return node.clone_with_new_inputs([copies.get(v, v) for v in node.inputs]).outputs
 
 
 class InPython(Op):
@@ -235,42 +232,25 @@ def _is_slow_in_python(node: Apply) -> bool:
     return isinstance(op, CAReduce) and getattr(op.scalar_op, "nfunc_spec", None) is None
 
 
-class KeepAside(GraphRewriter):
-    """Hide from PyTensor what is in graphs that most chains never evaluate.
+def graphs_aside(node: Apply) -> list[Variable] | None:
+    """What hides from PyTensor graphs that most chains never evaluate.
 
     It would rewrite and build them, which takes as long as a sweep's own graph.
     """
-
-    @override
-    def apply(self, fgraph: FunctionGraph) -> None:
-        for node in fgraph.toposort():
-            if isinstance(node.op, UnlessLost):
-                copies = InPython(node.op).in_place_of(node).outputs
-                fgraph.replace_all_validate(list(zip(node.outputs, copies, strict=True)))
+    return InPython(node.op).in_place_of(node).outputs if isinstance(node.op, UnlessLost) else None
 
 
-class SkipViewsOfDraws(GraphRewriter):
-    """Take the view of a batch of arrays for the batch: PyTensor would view one after another."""
-
-    @override
-    def apply(self, fgraph: FunctionGraph) -> None:
-        for node in fgraph.toposort():
-            if isinstance(node.op, Blockwise) and isinstance(node.op.core_op, ViewOp):
-                fgraph.replace_validate(node.outputs[0], node.inputs[0])
+def draws_unviewed(node: Apply) -> list[Variable] | None:
+    """A batch of arrays in place of its view: PyTensor would view one after another."""
+    is_view = isinstance(node.op, Blockwise) and isinstance(node.op.core_op, ViewOp)
+    return node.inputs if is_view else None
 
 
-class RunViewsInPython(GraphRewriter):
-    """Replace the Ops of :data:`VIEWS` by ones without C code."""
-
-    @override
-    def apply(self, fgraph: FunctionGraph) -> None:
-        pairs = [
-            pair
-            for node in reversed(fgraph.toposort())
-            if isinstance(node.op, VIEWS) and not _is_slow_in_python(node)
-            for pair in zip(node.outputs, InPython(node.op).in_place_of(node).outputs, strict=True)
-        ]
-        fgraph.replace_all_validate(pairs)
+def views_in_python(node: Apply) -> list[Variable] | None:
+    """Outputs of the Ops of :data:`VIEWS` by ones without C code."""
+    if not isinstance(node.op, VIEWS) or _is_slow_in_python(node):
+        return None
+    return InPython(node.op).in_place_of(node).outputs
 
 
 class Machine(VMLinker):
@@ -287,24 +267,12 @@ class Machine(VMLinker):
         return super().accept(fgraph, fresh, profile)
 
 
-def _erf(x: np.ndarray) -> np.ndarray:
-    from pymc_nnsteps.kernels.error_functions import erf
-
-    return erf(x)
-
-
-def _erfc(x: np.ndarray) -> np.ndarray:
-    from pymc_nnsteps.kernels.error_functions import erfc
-
-    return erfc(x)
-
-
 OF_MATRICES: dict[type[ScalarOp], Callable[..., np.ndarray]] = {
     Exp: np.exp,
     ScalarMaximum: np.maximum,
     Tanh: np.tanh,
-    Erf: _erf,
-    Erfc: _erfc,
+    Erf: erf,
+    Erfc: erfc,
 }
 """Functions of numbers, and faster ones of arrays of them.
 
@@ -352,41 +320,39 @@ def _register() -> None:
         return tanh if dtype == "float64" else tanh_single, f"{op.scalar_op}-{dtype}-{version()}"
 
 
-class MultiplyUnsigned(GraphRewriter):
-    """Take ``-x`` of an unsigned integer for a product: PyTensor's own rewrite of it fails."""
-
-    @override
-    def apply(self, fgraph: FunctionGraph) -> None:
-        for node in fgraph.toposort():
-            if isinstance(node.op, Elemwise) and isinstance(node.op.scalar_op, Neg):
-                [x] = node.inputs
-                if x.type.dtype.startswith("uint"):
-                    minus_one = np.array(-1).astype(x.type.dtype)
-                    fgraph.replace_validate(node.outputs[0], mul(minus_one, x))
+def unsigned_products(node: Apply) -> list[Variable] | None:
+    """A product for ``-x`` of an unsigned integer: PyTensor's own rewrite of it fails."""
+    if not isinstance(node.op, Elemwise) or not isinstance(node.op.scalar_op, Neg):
+        return None
+    [x] = node.inputs
+    dtype = x.type.dtype
+    return [mul(np.array(-1).astype(dtype), x)] if dtype.startswith("uint") else None
 
 
-class UseFunctionsOfMatrices(GraphRewriter):
-    """Replace functions of numbers, where they are applied to float64 matrices (and numbers).
+def functions_of_matrices(node: Apply) -> list[Variable] | None:
+    """Functions of numbers, where they are applied to float64 matrices (and numbers).
 
-    The larger of two is replaced in float32 too, and in Numba all are.
+    The larger of two is replaced in float32 too.
     """
+    return _of_matrix(node, OF_MATRICES, also_float32=len(node.inputs) > 1)
 
-    def __init__(self, known: Collection[type[ScalarOp]]) -> None:
-        super().__init__()
-        self._known = known
 
-    @override
-    def apply(self, fgraph: FunctionGraph) -> None:
-        for node in fgraph.toposort():
-            if isinstance(node.op, Elemwise) and type(node.op.scalar_op) in self._known:
-                [old], matrices = node.outputs, _matrices(node.inputs)
-                dtypes = {x.type.dtype for x in (old, *node.inputs)}
-                known = {"float64"}, *([{"float32"}] if self._takes_float32(node) else [])
-                if old.type.ndim >= 2 and dtypes in known and len(matrices) == 1:
-                    fgraph.replace_validate(old, OfMatrix(node.op.scalar_op)(*node.inputs))
+def functions_in_numba(node: Apply) -> list[Variable] | None:
+    """The same in Numba, where all are replaced in float32 too."""
+    return _of_matrix(node, IN_NUMBA, also_float32=True)
 
-    def _takes_float32(self, node: Apply) -> bool:
-        return len(node.inputs) > 1 or self._known is IN_NUMBA
+
+def _of_matrix(
+    node: Apply, known: Collection[type[ScalarOp]], *, also_float32: bool
+) -> list[Variable] | None:
+    if not isinstance(node.op, Elemwise) or type(node.op.scalar_op) not in known:
+        return None
+    variables = [*node.inputs, *node.outputs]
+    dtypes = {x.type.dtype for x in variables}
+    is_known = dtypes == {"float64"} or (also_float32 and dtypes == {"float32"})
+    if variables[-1].type.ndim < 2 or not is_known or len(_matrices(node.inputs)) != 1:
+        return None
+    return OfMatrix(node.op.scalar_op).make_node(*node.inputs).outputs
 
 
 @contextmanager

@@ -7,7 +7,7 @@ PyTensor's, stands in a loop of a few lines; ``loops.cpp`` says how the loop is 
 
 import functools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, override
 
@@ -211,6 +211,27 @@ def loops() -> Any:
     return native.module(Path(__file__).with_name("loops.cpp"))
 
 
+class Replace(GraphRewriter):
+    """Replace nodes by what a function of each gives: new outputs, or None where it stays."""
+
+    def __init__(self, made: Callable[[Apply], Sequence[Variable] | None]) -> None:
+        super().__init__()
+        self.name = made.__name__
+        self.made = made
+
+    @override
+    def apply(self, fgraph: FunctionGraph) -> None:
+        replace_nodes(fgraph, {node: self.made(node) for node in fgraph.toposort()})
+
+
+def replace_nodes(fgraph: FunctionGraph, made: Mapping[Apply, Sequence[Variable] | None]) -> None:
+    """Replace outputs of nodes by others, if there are any."""
+    found = [(node.outputs, new) for node, new in made.items() if new is not None]
+    fgraph.replace_all_validate(
+        [pair for outputs, new in reversed(found) for pair in zip(outputs, new, strict=True)]
+    )
+
+
 class UseLoops(GraphRewriter):
     """Replace all :class:`~pytensor.tensor.elemwise.Elemwise` that can be.
 
@@ -230,13 +251,6 @@ class UseLoops(GraphRewriter):
         except native.CompilerError as error:
             native.log_compilation(f"PyTensor compiles functions of numbers one by one: {error}")
             return
-        pairs = [
-            pair
-            for node, op in reversed(loops.items())
-            for pair in zip(
-                node.outputs,
-                Apply(op, node.inputs, [v.type() for v in node.outputs]).outputs,
-                strict=True,
-            )
-        ]
-        fgraph.replace_all_validate(pairs)
+        types = {node: [v.type() for v in node.outputs] for node in loops}
+        made = {node: Apply(op, node.inputs, types[node]).outputs for node, op in loops.items()}
+        replace_nodes(fgraph, made)

@@ -13,14 +13,13 @@ import scipy
 from numpy.typing import NDArray
 from pytensor.tensor.random.basic import BetaRV, DirichletRV, GammaRV
 
-from pymc_nnsteps.random.generalized_inverse_gaussian import GeneralizedInverseGaussianRV
-from pymc_nnsteps.random.piecewise_normal import PiecewiseNormalRV
-from pymc_nnsteps.random.polya_gamma import PolyaGammaRV, PolyaGammaSumRV
-from pymc_nnsteps.random.truncated_generalized_inverse_gaussian import (
+from pymc_nnsteps.random.generalized_inverse_gaussian import (
+    GeneralizedInverseGaussianRV,
     TruncatedGeneralizedInverseGaussianRV,
 )
-from pymc_nnsteps.random.truncated_normal import TruncatedNormalRV
-from pymc_nnsteps.random.utilities import ArgmaxUtilitiesRV
+from pymc_nnsteps.random.piecewise_normal import PiecewiseNormalRV
+from pymc_nnsteps.random.polya_gamma import PolyaGammaRV
+from pymc_nnsteps.random.truncated_normal import ArgmaxUtilitiesRV, TruncatedNormalRV
 
 Array = NDArray[np.float64]
 Random = np.random.Generator
@@ -80,7 +79,7 @@ def _positive(shape: tuple[int, ...]) -> Callable[[Random, float], Array]:
     return lambda rng, scale: np.exp(min(scale, 3.0) * rng.normal(size=shape))
 
 
-def polya_gamma(shape: tuple[int, ...], z: Array, n: Array | float = 1.0) -> Density:
+def polya_gamma(shape: tuple[int, ...], z: Array, n: Array) -> Density:
     """PG(n, z), up to a factor that depends on the value and n alone."""
 
     def log_density(x: Array) -> float:
@@ -198,7 +197,6 @@ DENSITIES: dict[type, Callable[..., Density]] = {
     GeneralizedInverseGaussianRV: generalized_inverse_gaussian,
     PiecewiseNormalRV: piecewise_normal,
     PolyaGammaRV: polya_gamma,
-    PolyaGammaSumRV: polya_gamma,
     TruncatedGeneralizedInverseGaussianRV: truncated_generalized_inverse_gaussian,
     TruncatedNormalRV: truncated_normal,
 }

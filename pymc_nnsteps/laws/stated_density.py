@@ -28,7 +28,7 @@ from pymc_nnsteps.kernels.ops import choose_point
 from pymc_nnsteps.laws.conditional import Conditional, Shapes
 from pymc_nnsteps.laws.densities import Array, Density, density
 from pymc_nnsteps.random.standard_normal import StandardNormalRV
-from pymc_nnsteps.random.utilities import ArgmaxUtilitiesRV
+from pymc_nnsteps.random.truncated_normal import ArgmaxUtilitiesRV
 
 QUICK = Mode("py", "fast_compile").excluding(*SPECIAL_MATRICES)
 """Compilation mode for log densities."""

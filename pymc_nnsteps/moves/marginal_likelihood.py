@@ -31,9 +31,8 @@ from pymc_nnsteps.graphs.search import given_any
 from pymc_nnsteps.graphs.values import array_constant
 from pymc_nnsteps.kernels.collapse import Above
 from pymc_nnsteps.kernels.unit_rays import AboveOne
-from pymc_nnsteps.laws.augmentation import BinaryObservation, with_any_precision
 from pymc_nnsteps.laws.conditional import Conditional, Draw, Group, Shapes
-from pymc_nnsteps.laws.gaussian import Gaussian
+from pymc_nnsteps.laws.gaussian import BinaryObservation, Gaussian, with_any_precision
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,6 @@ class Augmentation(Conditional):
 
     name = "Polya-Gamma"
     fixed: Mapping[TensorVariable, BinaryObservation]
-    draws: tuple[TensorVariable, ...] = ()
 
     @override
     def group(self, model: pm.Model) -> Group:
@@ -266,7 +264,19 @@ def marginal_likelihood(activations: Gaussian, *, of_positions: bool = False) ->
     rows = rows_of(evidence, in_part=True)
     if rows is None:
         raise NotConjugate(f"the children of {describe(a)} do not see all its samples alike")
-    before = (Augmentation(held),) if held else ()
+    before = (Augmentation((), held),) if held else ()
     return MarginalLikelihood(
         layer, rows, before, replace(activations, observations=tuple(observations))
     )
+
+
+@dataclass(frozen=True)
+class WithoutLayer(Conditional):
+    """A draw with a layer's activations integrated out."""
+
+    likelihood: MarginalLikelihood
+
+    @property
+    @override
+    def integrates_out(self) -> tuple[TensorVariable, ...]:
+        return (self.likelihood.activations,)

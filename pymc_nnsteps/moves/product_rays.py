@@ -39,7 +39,7 @@ from pymc_nnsteps.laws.any_scales import Factor
 from pymc_nnsteps.laws.effects import Effects
 from pymc_nnsteps.laws.gaussian import Gaussian, is_zero_sum, observe
 from pymc_nnsteps.laws.scales import Scaled, ScaleLaw
-from pymc_nnsteps.moves.contract import Context, Proposals, at_the_end, proposes
+from pymc_nnsteps.moves.contract import Context, proposes
 from pymc_nnsteps.moves.rays import Degrees, Ray, find_ray, scales_of
 
 
@@ -54,10 +54,10 @@ class Product:
 
 
 @proposes(priority=1100)
-def propose_product_rays(context: Context) -> Proposals:
+def propose_product_rays(context: Context) -> None:
     """Propose to move factors against what they multiply when all else has been drawn."""
-    if not context.options.rays or not context.sweep:
-        return Proposals()
+    if not context.options.rays:
+        return
     rays: dict[frozenset[frozenset[object]], Ray] = {}
     declined: dict[TensorVariable, str] = {}
     laws = scales_of(context.blocks)
@@ -72,7 +72,8 @@ def propose_product_rays(context: Context) -> Proposals:
             rays.setdefault(frozenset(map(frozenset, ways)), ray)
     moved = {rv for ray in rays.values() for rv in ray.draws}
     left = {rv: reason for rv, reason in declined.items() if rv not in moved}
-    return Proposals(at_the_end(context, rays.values()).replacements, declined=left)
+    context.sweep = [*context.sweep, *rays.values()]
+    context.declined = left | context.declined
 
 
 def products(

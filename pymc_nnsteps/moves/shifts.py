@@ -77,10 +77,9 @@ from pymc_nnsteps.graphs.shapes import lengths
 from pymc_nnsteps.graphs.values import constant_or_none, scalar_constant, typed_like
 from pymc_nnsteps.kernels.ops import refuse_lost
 from pymc_nnsteps.laws.any_scales import multiplied_by
-from pymc_nnsteps.laws.augmentation import augmented
 from pymc_nnsteps.laws.conditional import Conditional, Draw, Shapes, normal_prior, require_given
 from pymc_nnsteps.laws.effects import Effects
-from pymc_nnsteps.laws.gaussian import Gaussian, gaussian_of, observe
+from pymc_nnsteps.laws.gaussian import Gaussian, augmented, gaussian_of, observe
 from pymc_nnsteps.laws.multivariate import GaussianVectors
 from pymc_nnsteps.laws.series import GaussianSeries
 from pymc_nnsteps.moves.contract import Context, follows
@@ -92,10 +91,9 @@ from pymc_nnsteps.random.standard_normal import standard_normal
 class Shift(Conditional):
     """Means of effects drawn with other coefficients, the effects' deviations kept."""
 
-    draws: tuple[TensorVariable, ...]
     block: Gaussian  # the means and the coefficients
     deviations: Deviations  # those of the effects
-    supplements: bool = True
+    supplements = True
 
     @property
     @override
@@ -225,7 +223,6 @@ class Translation(Conditional):
     """Numbers by which variables are shifted together."""
 
     name = "Gaussian"
-    draws: tuple[TensorVariable, ...]
     # How each goes with the numbers, with its axes and that of the numbers; of length one are axes
     # along which all entries go alike.
     designs: Designs
@@ -234,7 +231,7 @@ class Translation(Conditional):
     priors: Mapping[TensorVariable, tuple[TensorVariable, TensorVariable]]
     # Children that see a change, and what of each number, in rows.
     seen: tuple[tuple[Child, TensorVariable], ...] = ()
-    supplements: bool = True
+    supplements = True
 
     @override
     def explain_move(self, rv: TensorVariable) -> list[str]:

@@ -43,9 +43,11 @@ import pytensor
 import pytensor.tensor as pt
 import scipy
 from numpy.typing import NDArray
+from pytensor.compile.mode import FAST_COMPILE
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.known import describe
+from pymc_nnsteps.kernels.rewriting import KeptMode
 from pymc_nnsteps.network.activations import Largest, Threshold
 from pymc_nnsteps.network.layers import Normal
 from pymc_nnsteps.prediction import sums
@@ -57,6 +59,8 @@ from pymc_nnsteps.prediction.row_data import repeated, taken
 from pymc_nnsteps.random.truncated_normal import truncated_normal_kernel
 
 Numbers = NDArray[np.float64]
+
+IN_PYTHON = KeptMode(FAST_COMPILE.linker, FAST_COMPILE.provided_optimizer)
 
 SHARE_OF_PRIOR = 0.2
 
@@ -410,7 +414,7 @@ class Integrator:
         ]
         inputs = [*network.rows.values(), units.activations, *network.weights.values()]
         outputs = [offset, variance, *stacked]
-        return pytensor.function(inputs, outputs, on_unused_input="ignore", mode="FAST_COMPILE")
+        return pytensor.function(inputs, outputs, on_unused_input="ignore", mode=IN_PYTHON)
 
     @cached_property
     def _function(self) -> pytensor.compile.Function:

@@ -10,7 +10,6 @@ from typing import Any, override
 
 import numpy as np
 import pytensor
-from pymc.pytensorf import compile as pymc_compile
 from pytensor.compile.mode import Mode
 from pytensor.compile.ops import ViewOp
 from pytensor.compile.sharedvalue import SharedVariable
@@ -23,6 +22,7 @@ from pytensor.tensor.type import DenseTensorType
 
 from pymc_nnsteps.graphs.values import substitute
 from pymc_nnsteps.kernels.compiling import without_blas_notice, without_bookkeeping
+from pymc_nnsteps.kernels.rewriting import compiled
 
 
 class OfData:
@@ -75,7 +75,7 @@ class Compiled(OfData):
         options = {"on_unused_input": "ignore"} | dict(compile_kwargs)
         with without_blas_notice():
             try:
-                self.function = pymc_compile(inputs, outputs, **options)
+                self.function = compiled(inputs, outputs, **options)
             except NotImplementedError as error:
                 raise ValueError(
                     f"compile_kwargs has a mode that cannot compile this step ({error}); leave it "

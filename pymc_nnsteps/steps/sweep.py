@@ -21,8 +21,8 @@ from pymc_nnsteps.graphs.known import describe
 from pymc_nnsteps.graphs.search import stated_in
 from pymc_nnsteps.graphs.values import natural_values, substitute
 from pymc_nnsteps.kernels.compiling import ONCE
-from pymc_nnsteps.laws.conditional import Conditional, Shapes
-from pymc_nnsteps.moves.scan import check_scan
+from pymc_nnsteps.laws.conditional import Conditional, Move, Shapes
+from pymc_nnsteps.moves.contract import check_scan
 from pymc_nnsteps.steps.compiled import Compiled
 
 Array = np.ndarray
@@ -51,7 +51,7 @@ class Sweep:
         # Names of the value variables that are read, and of those of them that are drawn.
         self.inputs: list[str] = [value.name for value in read]
         self.outputs: list[str] = [value.name for value in drawn]
-        moves = [c for c in conditionals if c.tuning is not None]
+        moves = [c for c in conditionals if isinstance(c, Move)]
         numbers = [move.n_tuned(shapes) for move in moves]
         self.n_tuned = sum(numbers)
         # The move of each tuned parameter; first parameters and averages of those that learn.

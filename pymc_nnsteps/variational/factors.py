@@ -31,7 +31,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from pymc_nnsteps.distributions.bessel import log_integral
+from pymc_nnsteps.distributions.generalized_inverse_gaussian import log_integral
 
 Numbers = NDArray[np.float64]
 
