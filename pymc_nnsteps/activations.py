@@ -99,18 +99,7 @@ class PiecewiseLinear:
         object.__setattr__(self, "intercepts", intercepts)
 
     def __call__(self, z: TensorLike) -> TensorVariable:
-        """Apply the function to each entry of ``z``.
-
-        Parameters
-        ----------
-        z : tensor_like, any shape
-            Pre-activations. The result has the same shape, and the same dtype if ``z`` is
-            of a floating dtype.
-
-        Returns
-        -------
-        TensorVariable
-        """
+        """Apply the function to each entry of ``z``; a floating dtype stays as it is."""
         x = pt.as_tensor_variable(z)
         if x.dtype not in ("float32", "float64"):
             x = x.astype(config.floatX)

@@ -251,14 +251,17 @@ def diagnose(
     judged = set(without_latents(model)).difference(rv.name for rv in of_units)
     for rv in model.free_RVs:
         if rv.name in judged and rv.name in posterior and not _has_hidden_units(model, rv.name):
-            quantities[describe(rv)] = _with_own_dims(posterior[rv.name])
-    values = xr.Dataset(quantities)
-    require_finite(values)
+            values = posterior[rv.name]
+            # Function values have other rows.
+            shared = [dim for dim in ("obs", "output") if dim in values.dims]
+            quantities[describe(rv)] = values.rename({dim: f"{rv.name}_{dim}" for dim in shared})
+    judged_values = xr.Dataset(quantities)
+    require_finite(judged_values)
     with np.errstate(divide="ignore", invalid="ignore"):
         statistics = {
-            "rhat": arviz.rhat(values),
-            "ess_bulk": arviz.ess(values),
-            "ess_tail": arviz.ess(values, method="tail"),
+            "rhat": arviz.rhat(judged_values),
+            "ess_bulk": arviz.ess(judged_values),
+            "ess_tail": arviz.ess(judged_values, method="tail"),
         }
     return Diagnosis(
         tagged(statistics),
@@ -304,12 +307,6 @@ def _log_likelihood(idata: Any, posterior: xr.Dataset, model: pm.Model) -> xr.Da
 def _have_same_labels(one: xr.Dataset, other: xr.Dataset, dim: str) -> bool:
     labels, others = one.indexes.get(dim), other.indexes.get(dim)
     return labels is None or others is None or labels.equals(others)
-
-
-def _with_own_dims(values: xr.DataArray) -> xr.DataArray:
-    """A variable whose dims are not those of the function values, which have other rows."""
-    shared = [dim for dim in ("obs", "output") if dim in values.dims]
-    return values.rename({dim: f"{values.name}_{dim}" for dim in shared})
 
 
 METHODS = ("rank", "split", "folded", "z_scale", "identity")
@@ -403,18 +400,9 @@ def rhat_over_time(
     with np.errstate(divide="ignore", invalid="ignore"):
         rhat = arviz.rhat(blocks.to_dataset(name="rhat"), method=method)["rhat"]
     points = ("obs", "output")
-    return xr.Dataset(
-        {
-            "rhat": rhat,
-            "mean": rhat.mean(points),
-            "quantiles": _quantiles(rhat, points),
-        },
-        coords={"block": ends},
-    )
-
-
-def _quantiles(values: xr.DataArray, dims: tuple[str, ...]) -> xr.DataArray:
-    """Quantiles of what may be infinite, and is left out where it is NaN."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "All-NaN slice", RuntimeWarning)
-        return values.quantile(QUANTILES, dims, method="higher")
+        # Some may be infinite: no interpolation.
+        quantiles = rhat.quantile(QUANTILES, points, method="higher")
+    parts = {"rhat": rhat, "mean": rhat.mean(points), "quantiles": quantiles}
+    return xr.Dataset(parts, coords={"block": ends})

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
+import scipy
 import xarray as xr
 from numpy.typing import NDArray
 from pymc.backends.arviz import find_constants, find_observations
@@ -129,10 +130,7 @@ def rejection_sample(
     if not model.free_RVs:
         raise ValueError("model has no free variables to draw.")
     refuse_random_data(model)
-    if log_bound is None:
-        bounded = _envelope(model)
-    else:
-        bounded = _bounded_by(model, finite_number("log_bound", log_bound))
+    bounded = _envelope(model, log_bound)
     rng = np.random.default_rng(random_seed)
     wanted = [*model.free_RVs, *model.deterministics]
     try_block, entries = _compile(model, wanted, bounded, rng)
@@ -186,14 +184,9 @@ class _Tally:
 
     @property
     def _is_hopeless(self) -> bool:
-        """Whether of a billion runs with ``draws`` in ``max_tries`` tries none begins like this.
-
-        By Chernoff's bound on the probability that a Poisson variable is so far below its mean.
-        """
-        mean = self.tries * self.draws / self.max_tries
-        below = mean - self.accepted
-        log_ratio = math.log(self.accepted / mean) if self.accepted else 0.0
-        return below > 0 and below + self.accepted * log_ratio > math.log(1e9)
+        """Whether of a billion runs with ``draws`` in ``max_tries`` tries none begins like this."""
+        expected = self.tries * self.draws / self.max_tries
+        return bool(scipy.special.pdtr(self.accepted, expected) < 1e-9)
 
     @property
     def rate(self) -> float:
@@ -245,7 +238,12 @@ def _require_bounded(log_ratio: NDArray[np.floating], log_bound: float | None) -
     )
 
 
-def _envelope(model: pm.Model) -> Envelope:
+def _envelope(model: pm.Model, log_bound: float | None) -> Envelope:
+    """What to propose from: the prior, where the bound of the log-likelihood is given."""
+    if log_bound is not None:
+        bound, densities = finite_number("log_bound", log_bound), log_densities(model)
+        terms = [*map(densities.get, model.observed_RVs), *model.potentials]
+        return Envelope({}, reduce(add, (term.sum() for term in terms)) - bound)
     try:
         return envelope(model)
     except NotConjugate as reason:
@@ -253,13 +251,6 @@ def _envelope(model: pm.Model) -> Envelope:
             f"The likelihood has no bound that rejection_sample finds: {reason}; pass log_bound, "
             "an upper bound of the log-likelihood."
         ) from None
-
-
-def _bounded_by(model: pm.Model, log_bound: float) -> Envelope:
-    """Propose from the prior; the likelihood is at most ``exp(log_bound)``."""
-    densities = log_densities(model)
-    terms = [*map(densities.get, model.observed_RVs), *model.potentials]
-    return Envelope({}, reduce(add, (term.sum() for term in terms)) - log_bound)
 
 
 def _within_prior(model: pm.Model) -> TensorVariable:

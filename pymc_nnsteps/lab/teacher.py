@@ -203,17 +203,14 @@ class TeacherStudent:
     ) -> TensorVariable:
         """Noise-free test error: mean square of what the student computes beside its teacher.
 
+        This scalar, and those of the other methods, are test functions of
+        :func:`~pymc_nnsteps.lab.thermalize`, in terms of the model's variables.
+
         Parameters
         ----------
         X : array_like or table, shape (n_obs, n_features)
         inputs
             As for :func:`~pymc_nnsteps.predict`.
-
-        Returns
-        -------
-        TensorVariable, scalar
-            In terms of the model's variables: a test function of
-            :func:`~pymc_nnsteps.lab.thermalize`.
         """
         output = function_expression(X, self.model, inputs)
         known = function_values(self.teacher, X, self.model, inputs).values[0, 0]
@@ -227,23 +224,12 @@ class TeacherStudent:
         var : variable or name
             A continuous free variable.
         scale : float
-
-        Returns
-        -------
-        TensorVariable, scalar
-            A test function of :func:`~pymc_nnsteps.lab.thermalize`.
         """
         [mean] = score_means(self.model, var, scale).values()
         return mean
 
     def log_likelihood(self) -> TensorVariable:
-        """Log density of the targets given the free variables.
-
-        Returns
-        -------
-        TensorVariable, scalar
-            A test function of :func:`~pymc_nnsteps.lab.thermalize`.
-        """
+        """Log density of the targets given the free variables."""
         return log_density(self.model, self.model.observed_RVs)
 
 

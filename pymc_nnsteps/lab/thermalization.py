@@ -35,7 +35,6 @@ from pymc_nnsteps.runs.fingerprint import (
     Fingerprint,
     RunFile,
     constants_of,
-    in_words,
     steps_in_words,
     writing,
 )
@@ -401,15 +400,12 @@ def _record(
     """File that keeps the run, with its fingerprint."""
     expressions = {f"test function {name}": each for name, each in functions.items()}
     points = {
-        name: {v: np.asarray(array) for v, array in point.items()} for name, point in starts.items()
+        f"start {name}": {v: np.asarray(array) for v, array in point.items()}
+        for name, point in starts.items()
     }
-    words = {
-        **{name: in_words(value) for name, value in settings.items()},
-        "starts": in_words(list(starts)),
-        "test functions": in_words(list(functions)),
-        **{f"start {name}": in_words(point) for name, point in points.items()},
-        **constants_of(model, {name: [each] for name, each in expressions.items()}),
-    }
+    constants = constants_of(model, {name: [each] for name, each in expressions.items()})
+    names = {"starts": list(starts), "test functions": list(functions)}
+    words = {**settings, **names, **points, **constants}
     return RunFile(Path(path), Fingerprint.of(model, words, expressions))
 
 

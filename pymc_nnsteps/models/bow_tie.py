@@ -18,7 +18,6 @@ the posterior can be sampled exactly, layer by layer.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -42,7 +41,7 @@ from pymc_nnsteps.models.parts.data import Missing
 from pymc_nnsteps.models.parts.layers import floating
 from pymc_nnsteps.models.parts.likelihoods import AnyNetwork, ObservedData
 from pymc_nnsteps.models.parts.noise import known_sigma
-from pymc_nnsteps.models.parts.scaffold import Response, scaffold, warn_of_scales
+from pymc_nnsteps.models.parts.scaffold import Response, Scaffold, warn_of_scales
 from pymc_nnsteps.models.parts.shrinkage import AnyShrinkage, PerLayer
 
 BowTieStart = Literal["data", "prior"]
@@ -196,16 +195,16 @@ def bow_tie(
     """
     of_noise = {"sigma": sigma, "noise_beta": noise_beta, "noise_network": noise_network}
     given, starts = {"exposure": exposure, "censored": censored, **of_noise}, get_args(BowTieStart)
-    scaffolding = scaffold(
+    scaffolding = Scaffold(
         X, y, hidden, likelihood, ("normal",), start, standardize, missing, given, starts=starts
     )
     response, stack = scaffolding.response, scaffolding.stack
     targets = _on_the_scale_of_f(response)
-    fit = _least_squares(scaffolding.inputs.values, targets)
-    bias_var = fit.bias_var if bias_var is None else bias_var
+    weight_scale, usual_bias_var, usual_beta = _least_squares(scaffolding.inputs.values, targets)
+    bias_var = usual_bias_var if bias_var is None else bias_var
     gates = hidden_alpha, hidden_beta, marginalize_gates
-    network = BowTieLayers(stack, temperature, shrinkage, fit.weight_scale, bias_var, *gates)
-    prior = inverse_gamma("noise", noise_alpha, fit.noise if noise_beta is None else noise_beta)
+    network = BowTieLayers(stack, temperature, shrinkage, weight_scale, bias_var, *gates)
+    prior = inverse_gamma("noise", noise_alpha, usual_beta if noise_beta is None else noise_beta)
     sd = known_sigma(sigma)
     if sd is not None and noise_beta is not None:
         raise ValueError("sigma fixes the noise that noise_beta is of the prior of; pass one.")
@@ -242,22 +241,14 @@ def _on_the_scale_of_f(response: Response) -> NDArray[np.floating]:
     return values
 
 
-@dataclass(frozen=True)
-class _Defaults:
-    """Scales of a network, from the regression of the targets on the inputs."""
-
-    weight_scale: float  # ``delta**2``, variance of the weights of a single layer
-    bias_var: float  # variance of the biases
-    noise: float  # scale of the prior of the output noise
-
-
-def _least_squares(X: NDArray, y: NDArray) -> _Defaults:
+def _least_squares(X: NDArray, y: NDArray) -> tuple[float, float, float]:
+    """Variances of weights of a single layer and of biases, and the scale of the noise's prior."""
     columns = np.column_stack([np.ones(len(X)), X]).astype("float64")
     targets = y.reshape(len(y), -1).astype("float64")
     coefficients, *_ = np.linalg.lstsq(columns, targets)
     intercept, beta = coefficients[0], coefficients[1:]
     residual_var = (targets - columns @ coefficients).var(axis=0).mean()
-    return _Defaults(
+    return (
         float(np.clip(np.abs(beta).max(), 1e-6, 100.0)),
         float(max(np.abs(intercept).max(), 1.0)),
         float(max(min(residual_var / 4, 30.0), 1e-3 * targets.var(axis=0).mean(), 1e-6)),

@@ -38,11 +38,10 @@ from pymc_nnsteps.models.parts.convolutions import (
 from pymc_nnsteps.models.parts.likelihoods import (
     OfNoisyLayers,
     Start,
-    likelihood_of,
     observe_noisy,
 )
 from pymc_nnsteps.models.parts.noise import Noise, Variance, noisy
-from pymc_nnsteps.models.parts.scaffold import response, warn_of_scales
+from pymc_nnsteps.models.parts.scaffold import Response, warn_of_scales
 
 
 @recorded
@@ -131,11 +130,10 @@ def intermediate_noise_cnn(
     >>> model["P2"].type.shape
     (None, 2, 3, 3)
     """
-    rows = {"exposure": exposure, "censored": censored}
-    law = likelihood_of(likelihood, OWN, rows)
     require_choice("start", start, get_args(Start))
     images = data.images(X).values
-    found = response(law, OWN, X, y, len(images), rows)
+    given = {"exposure": exposure, "censored": censored}
+    found = Response(likelihood, OWN, X, y, len(images), given)
     image = (1, *images.shape[1:])[-3:]
     maps = sized(convolutions, image)
     last = maps[-1].pooled if maps else image

@@ -41,7 +41,7 @@ from pymc_nnsteps.models.parts.data import Missing
 from pymc_nnsteps.models.parts.groups import REAL, PriorLike
 from pymc_nnsteps.models.parts.likelihoods import AnyNetwork, ObservedData, Start
 from pymc_nnsteps.models.parts.noise import known_sigma
-from pymc_nnsteps.models.parts.scaffold import scaffold, warn_of_scales
+from pymc_nnsteps.models.parts.scaffold import Scaffold, warn_of_scales
 from pymc_nnsteps.models.priors import Prior
 
 Likelihood = Literal["normal", "student_t"] | AnyNetwork
@@ -239,7 +239,7 @@ def hierarchical_mlp(
     {'W_ih1': (3,), 'bh1': (1,), 'W_h1o': (1,)}
     """
     given = {"exposure": exposure, "censored": censored, "sigma": sigma}
-    scaffolding = scaffold(
+    scaffolding = Scaffold(
         X, y, hidden, likelihood, REAL, start, standardize, missing, given, embed
     )
     response = scaffolding.response

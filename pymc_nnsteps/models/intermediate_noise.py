@@ -29,7 +29,7 @@ from pymc_nnsteps.models.parts.context import recorded
 from pymc_nnsteps.models.parts.data import Missing
 from pymc_nnsteps.models.parts.likelihoods import ObservedData, OfNoisyLayers, Start
 from pymc_nnsteps.models.parts.noise import DEFAULT_NOISE, Noise, without_network
-from pymc_nnsteps.models.parts.scaffold import scaffold, warn_of_scales
+from pymc_nnsteps.models.parts.scaffold import Scaffold, warn_of_scales
 
 OWN = ("normal", "probit", "multinomial_probit")
 """Likelihoods beside those for any network."""
@@ -168,7 +168,7 @@ def intermediate_noise_mlp(
     ['log_noise::bh1', 'log_noise::tau_h1o', 'log_noise::W_h1o']
     """
     given = {"exposure": exposure, "censored": censored}
-    scaffolding = scaffold(X, y, hidden, likelihood, OWN, start, standardize, missing, given)
+    scaffolding = Scaffold(X, y, hidden, likelihood, OWN, start, standardize, missing, given)
     (noise, noise_varies), (sigma, sigma_varies) = map(without_network, (noise, sigma))
     network = NoisyLayers(
         scaffolding.stack,

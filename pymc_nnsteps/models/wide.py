@@ -35,7 +35,7 @@ from pymc_nnsteps.models.parts.context import Dim, recorded
 from pymc_nnsteps.models.parts.data import Missing, Observed
 from pymc_nnsteps.models.parts.likelihoods import AnyNetwork, ObservedData, Start
 from pymc_nnsteps.models.parts.noise import known_sigma
-from pymc_nnsteps.models.parts.scaffold import scaffold, warn_of_scales
+from pymc_nnsteps.models.parts.scaffold import Scaffold, warn_of_scales
 
 SIGMA = 0.1
 """Standard deviation of noise, and a typical one of noise that varies with the inputs."""
@@ -171,7 +171,7 @@ def wide_mlp(
     ['W1', 'b1', 'W2', 'b2']
     """
     given = {"exposure": exposure, "censored": censored, "sigma": sigma}
-    scaffolding = scaffold(
+    scaffolding = Scaffold(
         X, y, hidden, likelihood, ("normal",), start, standardize, missing, given
     )
     response, stack = scaffolding.response, scaffolding.stack

@@ -22,7 +22,7 @@ from pymc_nnsteps.arguments import integer_from_zero, positive_integer, require_
 from pymc_nnsteps.graphs.search import model_or_context
 from pymc_nnsteps.moves.contract import Scan
 from pymc_nnsteps.prediction.posterior import as_tree
-from pymc_nnsteps.runs.fingerprint import Fingerprint, RunFile, in_words, writing
+from pymc_nnsteps.runs.fingerprint import Fingerprint, RunFile, writing
 from pymc_nnsteps.runs.tasks import require_client, saying
 from pymc_nnsteps.sharded.rounds import rounds_of
 from pymc_nnsteps.sharded.shards import Instructions, Load, Point, Shard, SharedDraws, Sums, added
@@ -277,7 +277,10 @@ def sample_sharded(
     }  # fmt: skip
     instructions = Instructions.of(model, planned, names)
     with nullcontext() if store is None else writing(store):
-        record = None if store is None else _record(Path(store), model, settings)
+        record = None
+        if store is not None:
+            Path(store).mkdir(parents=True, exist_ok=True)
+            record = RunFile(Path(store) / RUN, Fingerprint.of(model, settings))
         run = (record and record.read()) or ShardedRun(np.random.SeedSequence(random_seed).entropy)
         progress = create_simple_progress(progressbar=progressbar)
         total = chains * (tune + draws)
@@ -325,7 +328,7 @@ def _sweeps(
     tune, draws, chains = length
     if record is not None and run.sweep >= 0:
         pool.restore(record.file.parent, run.number)
-        shared.restore(run.point, run.rng)
+        shared.point, shared.rng = run.point, run.rng
     seeds = np.random.SeedSequence(run.entropy).spawn(chains)
     while run.chain < chains:
         if run.sweep < 0:
@@ -361,13 +364,6 @@ def sweep(pool: ShardPool, shared: SharedDraws, changed: Point) -> Point:
     for which in range(shared.n_rounds):
         changed = shared.draw(which, pool.draw(which, changed))
     return changed
-
-
-def _record(folder: Path, model: pm.Model, settings: Mapping[str, Any]) -> RunFile:
-    """File of a folder that keeps the run."""
-    folder.mkdir(parents=True, exist_ok=True)
-    words = {name: in_words(value) for name, value in settings.items()}
-    return RunFile(folder / RUN, Fingerprint.of(model, words))
 
 
 def _checkpoint(record: RunFile, run: ShardedRun, pool: ShardPool, shared: SharedDraws) -> None:

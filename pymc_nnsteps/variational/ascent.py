@@ -81,10 +81,6 @@ def start_layers(
     return layers
 
 
-def _laplace(rng: np.random.Generator, shape: tuple[int, int]) -> Numbers:
-    return rng.laplace(scale=np.sqrt(2 / shape[1]), size=shape)
-
-
 def _spike_slab(rng: np.random.Generator, shape: tuple[int, int]) -> Numbers:
     root = np.sqrt(shape[1])
     slab = rng.normal(scale=np.sqrt(2 / root), size=shape)
@@ -92,7 +88,7 @@ def _spike_slab(rng: np.random.Generator, shape: tuple[int, int]) -> Numbers:
 
 
 WEIGHTS: dict[str, Callable[[np.random.Generator, tuple[int, int]], Numbers]] = {
-    "laplace": _laplace,
+    "laplace": lambda rng, shape: rng.laplace(scale=np.sqrt(2 / shape[1]), size=shape),
     "spike_slab": _spike_slab,
 }
 

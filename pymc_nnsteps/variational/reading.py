@@ -57,7 +57,6 @@ class Reading:
     names: tuple[LayerNames, ...]
     inputs: Numbers  # shape (n_obs, n_features)
     targets: Numbers  # shape (n_obs, n_outputs)
-    has_one_output: bool  # whether the observed variable has one axis only
     dims: Mapping[str, tuple[str, ...]]
     coords: Mapping[str, tuple[Any, ...]]
     input_dims: tuple[str, ...]  # names of the dimensions of the inputs
@@ -110,7 +109,6 @@ class _ModelReader:
             ),
             self.number(x, describe(x)),
             targets.reshape(len(targets), -1),
-            y.ndim == 1,
             dims,
             coords,
             tuple(self.model.named_vars_to_dims.get(x.name) or ("obs", "feature")),

@@ -20,7 +20,7 @@ from pytensor.tensor import TensorVariable
 from pymc_nnsteps.arguments import positive_number, require_bool
 from pymc_nnsteps.graphs.initial_values import begin_at
 from pymc_nnsteps.models.parts import layers
-from pymc_nnsteps.models.parts.block import block
+from pymc_nnsteps.models.parts.block import NetworkBlock
 from pymc_nnsteps.models.parts.context import Stack
 from pymc_nnsteps.models.parts.layers import floating, standard_deviation
 from pymc_nnsteps.models.parts.likelihoods import Start
@@ -95,7 +95,7 @@ def bow_tie(
     >>> [variable.name for variable in model.free_RVs]
     ['f::W1', 'f::b1', 'f::gamma1', 'f::eta_sq1', 'f::a1', 'f::W2', 'f::b2', 'sigma']
     """
-    within = block(x, hidden, outputs, name, dims, start)
+    within = NetworkBlock(x, hidden, outputs, name, dims, start)
     gates = hidden_alpha, hidden_beta, marginalize_gates
     return within.add(BowTieLayers(within.stack, temperature, shrinkage, 1.0, bias_var, *gates))
 

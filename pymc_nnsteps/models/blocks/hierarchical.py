@@ -26,7 +26,7 @@ from pymc_nnsteps.activations import (
 )
 from pymc_nnsteps.graphs.initial_values import begin_at
 from pymc_nnsteps.models.parts import layers
-from pymc_nnsteps.models.parts.block import block
+from pymc_nnsteps.models.parts.block import NetworkBlock
 from pymc_nnsteps.models.parts.context import Dim, Stack
 from pymc_nnsteps.models.parts.groups import DEFAULT_PRIORS, Groups, PriorLike, groups, layer_name
 from pymc_nnsteps.models.parts.layers import floating
@@ -104,7 +104,7 @@ def hierarchical(
     >>> [variable.name for variable in model.free_RVs][:4]
     ['level', 'f::tau_ih1', 'f::tau_ih1_unit', 'f::W_ih1']
     """
-    within = block(x, hidden, outputs, name, dims, start)
+    within = NetworkBlock(x, hidden, outputs, name, dims, start)
     network = HierarchicalLayers(within.stack, activation, priors, connections, None, start)
     return within.add(lambda x: network(x)[0], USUAL)
 
@@ -282,12 +282,6 @@ def _require_precisions(group: Groups, units: Sequence[int]) -> None:
 NAME = "log_noise"
 """Name that the variables of the network start with."""
 
-PRIORS: dict[str, PriorLike] = {
-    "ho": DEFAULT_PRIORS["hs"],
-    "io": DEFAULT_PRIORS["is"],
-    "bo": None,
-}
-
 
 class NoiseNetwork:
     r"""Noise that varies with the inputs, by a network g without noise of its own.
@@ -318,11 +312,9 @@ class NoiseNetwork:
             (stack.unit_dims[0], *names, stack.unit_dims[-1]),
             stack.row_dim,
         )
-        defaults = {key: prior for key, prior in PRIORS.items() if hidden or key != "ho"}
-        if hidden:
-            del defaults["io"]
+        last = "h" if hidden else "i"
         if isinstance(priors, Mapping):
-            priors = {**defaults, **priors}
+            priors = {f"{last}o": DEFAULT_PRIORS[f"{last}s"], "bo": None, **priors}
         self.layers = HierarchicalLayers(own, options["activation"], priors, None, None, start)
 
     @property

@@ -10,7 +10,7 @@ from pytensor.tensor import TensorVariable
 
 from pymc_nnsteps.activations import Activation, activation_function
 from pymc_nnsteps.models.parts import layers
-from pymc_nnsteps.models.parts.block import block
+from pymc_nnsteps.models.parts.block import NetworkBlock
 from pymc_nnsteps.models.parts.context import Stack
 from pymc_nnsteps.models.parts.convolutions import Convolution
 from pymc_nnsteps.models.parts.likelihoods import Start
@@ -86,7 +86,7 @@ def intermediate_noise(
     >>> [variable.name for variable in model.free_RVs]
     ['slope', 'f::W1', 'f::b1', 'f::Z2', 'f::X2', 'f::W2', 'f::b2']
     """
-    within = block(x, hidden, outputs, name, dims, start)
+    within = NetworkBlock(x, hidden, outputs, name, dims, start)
     precisions = weight_precision, bias_precision, bias
     return within.add(NoisyLayers(within.stack, activation, noise, sigma, *precisions))
 

@@ -16,7 +16,7 @@ from pymc_nnsteps.activations import (
     activation_function,
 )
 from pymc_nnsteps.arguments import finite_number, positive_number
-from pymc_nnsteps.models.parts.block import block
+from pymc_nnsteps.models.parts.block import NetworkBlock
 from pymc_nnsteps.models.parts.context import Stack
 from pymc_nnsteps.models.parts.layers import standard_deviation
 from pymc_nnsteps.models.parts.likelihoods import Start
@@ -71,7 +71,7 @@ def wide(
     >>> [variable.name for variable in model.free_RVs]
     ['f::W1', 'f::b1', 'f::W2', 'f::b2']
     """
-    within = block(x, hidden, outputs, name, dims, start)
+    within = NetworkBlock(x, hidden, outputs, name, dims, start)
     variances = weight_var, bias_var, readout_var
     return within.add(WideLayers(within.stack, activation, *variances))
 

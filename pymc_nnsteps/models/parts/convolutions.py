@@ -121,7 +121,7 @@ def sized(convolutions: Sequence[Conv2D], image: tuple[int, int, int]) -> tuple[
         pairs = (_pair(n, getattr(layer, n), 0) for n in ("kernel", "stride", "padding", "pool"))
         made = Convolution(layer.channels, image, *pairs)
         for what, window, (_, height, width) in (
-            ("kernel", made.kernel, _padded(made)),
+            ("kernel", made.kernel, np.add(image, (0, *np.multiply(2, made.padding)))),
             ("pool", made.pool, made.shape),
         ):
             if window[0] > height or window[1] > width:
@@ -196,20 +196,13 @@ def _patches(images: TensorVariable, made: Convolution) -> TensorVariable:
 
 def _places(made: Convolution) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Pixel of the flat image for each weight and position, and whether it is inside."""
-    (channels, height, width), (_, out_height, out_width) = made.image, made.shape
-    (ky, kx), (sy, sx), (py, px) = made.kernel, made.stride, made.padding
-    rows = (np.arange(ky)[:, None] + np.arange(out_height) * sy - py)[:, None, :, None]
-    columns = (np.arange(kx)[:, None] + np.arange(out_width) * sx - px)[:, None, :]
-    inside = (rows >= 0) & (rows < height) & (columns >= 0) & (columns < width)
-    of_channel = np.arange(channels)[:, None, None, None, None] * height * width
-    index = of_channel + np.clip(rows, 0, height - 1) * width + np.clip(columns, 0, width - 1)
-    shape = (made.fan_in, out_height, out_width)
-    return index.reshape(shape), np.broadcast_to(inside, index.shape).reshape(shape)
-
-
-def _padded(made: Convolution) -> tuple[int, int, int]:
-    channels, height, width = made.image
-    return (channels, height + 2 * made.padding[0], width + 2 * made.padding[1])
+    (sy, sx), (py, px) = made.stride, made.padding
+    pixels = np.arange(np.prod(made.image)).reshape(made.image)
+    padded = np.pad(pixels, ((0, 0), (py, py), (px, px)), constant_values=-1)
+    windows = np.lib.stride_tricks.sliding_window_view(padded, made.kernel, axis=(1, 2))
+    places = windows[:, ::sy, ::sx].transpose(0, 3, 4, 1, 2)
+    index = places.reshape((made.fan_in, *made.shape[1:]))
+    return np.maximum(index, 0), index >= 0
 
 
 def _size(window: Pair) -> str:

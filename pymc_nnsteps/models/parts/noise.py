@@ -126,32 +126,23 @@ def _by_kind(
     name: str, given: Noise, counts: Mapping[str, tuple[int, str]], *, observed: bool
 ) -> Variances:
     """Numbers, as they are given, and priors of each kind."""
-    if not isinstance(given, Mapping):
-        of_hidden = {
-            kind: _of_layers(name, given, 1, None, LEARNT_HIDDEN) * count
-            for kind, (count, _) in counts.items()
-        }
-        of_output = _of_layers(name, given, 1, None, LEARNT_OUTPUT)
-        return {**of_hidden, "output": of_output if observed else (0.0,)}
-    if set(given) != {*counts, "output"}:
+    found = {}
+    if isinstance(given, Mapping) and set(given) != {*counts, "output"}:
         kinds = ", ".join(f'"{kind}"' for kind in counts)
         raise ValueError(
             f'{name} must have exactly the keys {kinds} and "output"; got {list(given)}.'
         )
-    found = {
-        kind: _of_layers(f'{name}["{kind}"]', given[kind], count, called, LEARNT_HIDDEN)
-        for kind, (count, called) in counts.items()
-    }
-    output = _of_layers(f'{name}["output"]', given["output"], 1, None, LEARNT_OUTPUT)
-    return {**found, "output": output}
-
-
-def _of_layers(
-    name: str, given: OneNoise | Sequence[OneNoise], count: int, called: str | None, learnt: Prior
-) -> tuple[Variance, ...]:
-    """A number or a prior for each layer."""
-    entries = layers.one_per_layer(name, given, count, called)
-    return tuple(_number_or_prior(name, entry, learnt) for entry in entries)
+    for kind, (count, called) in {**counts, "output": (1, None)}.items():
+        learnt = LEARNT_OUTPUT if kind == "output" else LEARNT_HIDDEN
+        if isinstance(given, Mapping):
+            label = f'{name}["{kind}"]'
+            entries = layers.one_per_layer(label, given[kind], count, called)
+        else:
+            label, entries = name, layers.one_per_layer(name, given, 1, None) * count
+        found[kind] = tuple(_number_or_prior(label, entry, learnt) for entry in entries)
+    if not isinstance(given, Mapping) and not observed:
+        found["output"] = (0.0,)
+    return found
 
 
 def _number_or_prior(name: str, given: object, learnt: Prior) -> Variance:
