@@ -34,7 +34,6 @@ from typing import Any, override
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
-import scipy
 from pymc.distributions.multivariate import WishartRV
 from pymc.distributions.transforms import CholeskyCovTransform, SimplexTransform
 from pytensor.graph.basic import Apply, Variable
@@ -265,14 +264,19 @@ def _residual(model: pm.Model, child: TensorVariable, rv: TensorVariable) -> Ten
 
 def _wishart(shape: tuple[int, ...], nu: Array, factor: Array) -> Density:
     """With a lower triangular factor of the scale matrix."""
-    law = scipy.stats.wishart(nu, factor @ factor.T)
+    n = shape[-1]
+    inverse = np.linalg.inv(factor @ factor.T)
+
+    def log_density(x: Array) -> float:
+        log_determinant = np.linalg.slogdet(x)[1]
+        return float((nu - n - 1) * log_determinant / 2 - np.trace(inverse @ x) / 2)
 
     def sample(rng: Random, scale: float) -> Array:
-        root = np.tril(rng.normal(size=shape), -1) + np.diag(rng.gamma(3.0, size=shape[-1]))
+        root = np.tril(rng.normal(size=shape), -1) + np.diag(rng.gamma(3.0, size=n))
         matrix: Array = min(scale, 10.0) * root @ root.T
         return matrix
 
-    return Density(lambda x: float(law.logpdf(x)), sample)
+    return Density(log_density, sample)
 
 
 DENSITIES[WishartRV] = _wishart

@@ -25,8 +25,9 @@ from pymc_nnsteps.graphs.shapes import shapes_of
 from pymc_nnsteps.graphs.values import natural_values
 from pymc_nnsteps.kernels.compiling import ONCE, SPECIAL_MATRICES
 from pymc_nnsteps.kernels.ops import choose_point
+from pymc_nnsteps.laws import densities
 from pymc_nnsteps.laws.conditional import Conditional, Shapes
-from pymc_nnsteps.laws.densities import DENSITIES, Array, Density
+from pymc_nnsteps.laws.densities import Array, Density
 from pymc_nnsteps.random.standard_normal import StandardNormalRV
 from pymc_nnsteps.random.truncated_normal import ArgmaxUtilitiesRV
 
@@ -98,7 +99,9 @@ class StatedDensity:
 
         def log_auxiliary(point: Point) -> float:
             return sum(
-                DENSITIES[type(node.op)](value.shape, *parameters(point)).log_density(value)
+                densities.DENSITIES[type(node.op)](value.shape, *parameters(point)).log_density(
+                    value
+                )
                 for node, value, parameters in zip(chain.auxiliary, held, stated, strict=True)
             )
 
@@ -227,7 +230,7 @@ def _final(
     transform = chain.compiled(placed, raw)
     slope = None if _is_view(value, raw) else chain.compiled([_slope(value, raw)], raw)
     [shape] = chain.sizes(point)
-    law = DENSITIES[type(node.op)](shape, *parameters)
+    law = densities.DENSITIES[type(node.op)](shape, *parameters)
 
     def log_jacobian(last: Array) -> float:
         if slope is None:

@@ -112,11 +112,14 @@ class PointFunction(Compiled):
         self.dtypes: dict[str, Any] = {value.name: value.dtype for value in values}
         super().__init__([*given, *values], outputs, compile_kwargs)
 
-    def at(self, point: Mapping[str, np.ndarray], *given: Any) -> list[Any]:
-        """The function's outputs, where data may have been exchanged."""
+    def read(self, point: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+        """What the function is given of a point, where data may have been exchanged."""
         self.refresh_if_data_changed()
-        values = (np.asarray(point[name], dtype) for name, dtype in self.dtypes.items())
-        return self(*given, *values)
+        return [np.asarray(point[name], dtype) for name, dtype in self.dtypes.items()]
+
+    def at(self, point: Mapping[str, np.ndarray], *given: Any) -> list[Any]:
+        """The function's outputs."""
+        return self(*given, *self.read(point))
 
 
 def take_out_invariants(

@@ -85,7 +85,7 @@ class Sweep:
         parameters = [tuned[part] for part in self._parts]
         parameters += [learnt[part] for _, part in self.averaged]
         try:
-            rng, *results = self.compiled.at(point, rng, *parameters)
+            rng, *results = self.compiled(rng, *parameters, *self.compiled.read(point))
         except np.linalg.LinAlgError as error:
             block, new = self._block_that_failed()
             far = self._far_from_one({**point, **new})
