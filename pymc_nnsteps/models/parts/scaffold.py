@@ -19,7 +19,7 @@ from pytensor.tensor import TensorVariable
 from pymc_nnsteps.arguments import require_finite
 from pymc_nnsteps.models.parts import data, layers
 from pymc_nnsteps.models.parts.context import Dim, Stack, add_rehearsed, layer_dims, rehearsed
-from pymc_nnsteps.models.parts.data import Inputs
+from pymc_nnsteps.models.parts.inputs import Inputs
 from pymc_nnsteps.models.parts.likelihoods import Likelihood, ObservedData, likelihood_of
 from pymc_nnsteps.tables import numbers, require_same_rows
 
@@ -123,7 +123,7 @@ def _row_data(name: str, given: object, n_obs: int) -> NDArray[Any]:
 class Scaffold:
     """Data of a network, and the dimensions of its layers."""
 
-    inputs: data.Inputs
+    inputs: Inputs
     response: Response
     units: tuple[int, ...]  # widths of the layers, from the inputs to the outputs
     dims: dict[str, Dim]  # ``"feature"`` (or ``"input"``), ``"hidden1"``, ..., ``"output"``
