@@ -139,7 +139,7 @@ def test_the_joint_law_of_levels_numbers_layers_and_targets_stays():
             assert abs(z) < 4, (number, name, z)
 
 
-@pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.parametrize("build", [nns.intermediate_noise_mlp, nns.hierarchical_mlp])
 def test_the_sweeps_of_a_network_with_missing_levels_leave_its_posterior(build):
     """Stein's identities and moves; would catch shares that do not see the levels drawn."""
