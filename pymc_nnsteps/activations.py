@@ -99,18 +99,7 @@ class PiecewiseLinear:
         object.__setattr__(self, "intercepts", intercepts)
 
     def __call__(self, z: TensorLike) -> TensorVariable:
-        """Apply the function to each entry of ``z``.
-
-        Parameters
-        ----------
-        z : tensor_like, any shape
-            Pre-activations. The result has the same shape, and the same dtype if ``z`` is
-            of a floating dtype.
-
-        Returns
-        -------
-        TensorVariable
-        """
+        """Apply the function to each entry of ``z``; a floating dtype stays as it is."""
         x = pt.as_tensor_variable(z)
         if x.dtype not in ("float32", "float64"):
             x = x.astype(config.floatX)
@@ -128,17 +117,9 @@ Activation = str | PiecewiseLinear
 AnyActivation = Activation | Callable[[TensorVariable], TensorVariable]
 
 
-def _leaky_relu(z: TensorVariable) -> TensorVariable:
-    return pt.switch(z > 0, z, 0.01 * z)
-
-
-def _gelu(z: TensorVariable) -> TensorVariable:
-    return 0.5 * z * pt.erfc(-(0.5**0.5) * z)
-
-
 ACTIVATIONS: dict[str, Callable[[TensorVariable], TensorVariable]] = {
     "relu": lambda z: pt.maximum(z, 0),
-    "leaky_relu": _leaky_relu,
+    "leaky_relu": lambda z: pt.switch(z > 0, z, 0.01 * z),
     "abs": lambda z: pt.abs(z),
     "sign": lambda z: pt.sign(z),
     "hard_tanh": lambda z: pt.clip(z, -1, 1),
@@ -147,16 +128,12 @@ ACTIVATIONS: dict[str, Callable[[TensorVariable], TensorVariable]] = {
 """The activations that have a name, as plain PyTensor expressions, applied entry by entry."""
 
 
-def _softplus0(z: TensorVariable) -> TensorVariable:
-    return pt.softplus(z) - pt.log(pt.constant(2.0, dtype=z.dtype))
-
-
 SMOOTH_ACTIVATIONS: dict[str, Callable[[TensorVariable], TensorVariable]] = {
-    "gelu": _gelu,
+    "gelu": lambda z: 0.5 * z * pt.erfc(-(0.5**0.5) * z),
     "tanh": lambda z: pt.tanh(z),
     "erf": lambda z: pt.erf(z),
     "softplus": lambda z: pt.softplus(z),
-    "softplus0": _softplus0,
+    "softplus0": lambda z: pt.softplus(z) - pt.log(pt.constant(2.0, dtype=z.dtype)),
 }
 """Smooth activations, applied entry by entry. GELU is the exact ``z Phi(z)``; softplus is
 ``log(1 + e^z)``, softplus0 is that less ``log 2``, so that it passes through zero."""

@@ -12,24 +12,32 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-def _is_integer(value: object) -> TypeGuard[int | np.integer]:
+def is_integer(value: object) -> TypeGuard[int | np.integer]:
+    """Whether a value is a whole number, no truth value."""
     return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
 def _is_real(value: object) -> TypeGuard[int | float | np.integer | np.floating]:
-    return _is_integer(value) or isinstance(value, float | np.floating)
+    return is_integer(value) or isinstance(value, float | np.floating)
 
 
 def positive_integer(name: str, value: object) -> int:
     """The value, if it is a positive integer."""
-    if not _is_integer(value) or value < 1:
+    if not is_integer(value) or value < 1:
         raise ValueError(f"{name} must be a positive integer; got {value!r}.")
+    return int(value)
+
+
+def integer_from_zero(name: str, value: object) -> int:
+    """The value, if it is an integer that is not negative."""
+    if not is_integer(value) or value < 0:
+        raise ValueError(f"{name} must be an integer from zero on; got {value!r}.")
     return int(value)
 
 
 def number_below(name: str, value: object, size: int) -> int:
     """The value, if it is the number of one of so many entries."""
-    if not _is_integer(value) or value not in range(size):
+    if not is_integer(value) or value not in range(size):
         raise ValueError(f"{name} must be a name or a number from 0 to {size - 1}; got {value!r}.")
     return int(value)
 
@@ -45,9 +53,14 @@ def positive_number(
     return float(value)
 
 
+def is_finite_number(value: object) -> TypeGuard[float]:
+    """Whether a value is a number, no truth value, neither NaN nor infinite."""
+    return _is_real(value) and math.isfinite(value)
+
+
 def finite_number(name: str, value: object) -> float:
     """The value, if it is a finite number."""
-    if not _is_real(value) or not math.isfinite(value):
+    if not is_finite_number(value):
         raise ValueError(f"{name} must be a finite number; got {value!r}.")
     return float(value)
 
@@ -91,7 +104,7 @@ def is_word(value: object, word: str) -> bool:
 
 def require_bool(name: str, value: object) -> None:
     """Check that an argument is True or False."""
-    if not isinstance(value, bool):
+    if not isinstance(value, bool | np.bool_):
         raise ValueError(f"{name} must be True or False; got {value!r}.")
 
 

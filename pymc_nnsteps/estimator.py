@@ -27,7 +27,7 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from pymc_nnsteps.arguments import positive_integer, require_bool
+from pymc_nnsteps.arguments import integer_from_zero, positive_integer, require_bool
 from pymc_nnsteps.diagnostics import diagnose
 from pymc_nnsteps.models import Model, bow_tie, hierarchical_mlp, intermediate_noise_mlp
 from pymc_nnsteps.prediction import predict, without_latents
@@ -166,8 +166,7 @@ class NetworkEstimator(BaseEstimator):
         """Check the arguments of the sampler."""
         for name in ("draws", "chains"):
             positive_integer(name, getattr(self, name))
-        if self.tune != 0:
-            positive_integer("tune", self.tune)
+        integer_from_zero("tune", self.tune)
         if self.verbose is not None:
             require_bool("verbose", self.verbose)
         if not isinstance(self.n_jobs, Integral | None):

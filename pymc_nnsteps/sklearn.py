@@ -332,5 +332,4 @@ class NetworkClassifier(ClassifierMixin, NetworkEstimator):
         ndarray, shape (n_obs,)
         """
         largest = self.predict_proba(X).argmax(axis=1)
-        labels: NDArray[Any] = self.classes_[largest]
-        return labels
+        return self.classes_[largest]

@@ -20,12 +20,12 @@ ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "CONTRIBUTING.md"
 TEXT = PAGE.read_text(encoding="utf-8")
 LAWS = tuple(table._TABLE)
-MOVES = tuple(contract._TABLE)
+MOVES = dict(contract._TABLE)
 
 
 def test_the_recipes_run_one_after_another(capsys, monkeypatch):
     monkeypatch.setattr(table, "_TABLE", [*LAWS])
-    monkeypatch.setattr(contract, "_TABLE", [*MOVES])
+    monkeypatch.setattr(contract, "_TABLE", {**MOVES})
     monkeypatch.setattr(densities, "DENSITIES", dict(densities.DENSITIES))
     monkeypatch.setattr(likelihoods, "LIKELIHOODS", dict(likelihoods.LIKELIHOODS))
     found = sections(PAGE)
@@ -59,7 +59,7 @@ def test_the_recipe_of_a_move_sees_a_planted_error(monkeypatch):
     for right, wrong in [("1 / s_0**2 + ", ""), ("z / pt.sqrt(p)", "2 * z / pt.sqrt(p)")]:
         assert right in code
         monkeypatch.setattr(table, "_TABLE", [*LAWS])
-        monkeypatch.setattr(contract, "_TABLE", [*MOVES])
+        monkeypatch.setattr(contract, "_TABLE", {**MOVES})
         with pytest.raises(AssertionError, match="mu"):
             exec(code.replace(right, wrong), {"__name__": "recipe", "nns": nns})
 

@@ -12,12 +12,13 @@ import pandas as pd
 import pymc as pm
 import xarray as xr
 from numpy.typing import ArrayLike
+from pytensor.graph.traversal import graph_inputs
 
 from pymc_nnsteps.arguments import positive_integer, require_choice
 from pymc_nnsteps.diagnostics.draws import (
     FEWEST_DRAWS,
     Tabulated,
-    of_draws,
+    at_draws,
     opened,
     require_finite,
     tagged,
@@ -242,7 +243,7 @@ def diagnose(
     from arviz_stats import sampling_diagnostics as arviz
 
     model, posterior = opened(idata, model, n_chains=2)
-    quantities = {output or "f": function_values("X", idata, X, model, inputs, output=output)}
+    quantities = {output or "f": function_values(idata, X, model, inputs, output)}
     log_likelihood = _log_likelihood(idata, posterior, model)
     if log_likelihood is not None:
         quantities["log_likelihood"] = log_likelihood
@@ -250,14 +251,17 @@ def diagnose(
     judged = set(without_latents(model)).difference(rv.name for rv in of_units)
     for rv in model.free_RVs:
         if rv.name in judged and rv.name in posterior and not _has_hidden_units(model, rv.name):
-            quantities[describe(rv)] = _with_own_dims(posterior[rv.name])
-    values = xr.Dataset(quantities)
-    require_finite(values)
+            values = posterior[rv.name]
+            # Function values have other rows.
+            shared = [dim for dim in ("obs", "output") if dim in values.dims]
+            quantities[describe(rv)] = values.rename({dim: f"{rv.name}_{dim}" for dim in shared})
+    judged_values = xr.Dataset(quantities)
+    require_finite(judged_values)
     with np.errstate(divide="ignore", invalid="ignore"):
         statistics = {
-            "rhat": arviz.rhat(values),
-            "ess_bulk": arviz.ess(values),
-            "ess_tail": arviz.ess(values, method="tail"),
+            "rhat": arviz.rhat(judged_values),
+            "ess_bulk": arviz.ess(judged_values),
+            "ess_tail": arviz.ess(judged_values, method="tail"),
         }
     return Diagnosis(
         tagged(statistics),
@@ -291,22 +295,18 @@ def _log_likelihood(idata: Any, posterior: xr.Dataset, model: pm.Model) -> xr.Da
         others = [dim for dim in terms.dims if dim not in SAMPLES]
         return terms.sum(others).to_dataarray("term").sum("term")
     seen = model.observed_RVs or model.potentials
-    expression = of_draws(model, [model.logp(vars=seen)])
-    if not all(rv.name in posterior for rv in expression.stored):
+    log_density = model.logp(vars=seen)
+    entered = set(graph_inputs([log_density]))
+    needed = [rv.name for rv in model.free_RVs if model.rvs_to_values[rv] in entered]
+    if not set(needed).issubset(posterior):
         return None
-    [values] = expression.evaluate(model, posterior)
+    [values] = at_draws(model, posterior, [log_density])
     return xr.DataArray(values, dims=SAMPLES, coords={dim: posterior[dim] for dim in SAMPLES})
 
 
 def _have_same_labels(one: xr.Dataset, other: xr.Dataset, dim: str) -> bool:
     labels, others = one.indexes.get(dim), other.indexes.get(dim)
     return labels is None or others is None or labels.equals(others)
-
-
-def _with_own_dims(values: xr.DataArray) -> xr.DataArray:
-    """A variable whose dims are not those of the function values, which have other rows."""
-    shared = [dim for dim in ("obs", "output") if dim in values.dims]
-    return values.rename({dim: f"{values.name}_{dim}" for dim in shared})
 
 
 METHODS = ("rank", "split", "folded", "z_scale", "identity")
@@ -392,7 +392,7 @@ def rhat_over_time(
             f"idata must have at least block={block} draws in each chain; it has "
             f"{posterior.sizes['draw']}."
         )
-    f = function_values("X", posterior, X, model, inputs, output=output)
+    f = function_values(posterior, X, model, inputs, output)
     require_finite(f.to_dataset())
     f = f.isel(draw=slice(n_blocks * block))
     ends = f["draw"].values[block - 1 :: block]
@@ -400,18 +400,9 @@ def rhat_over_time(
     with np.errstate(divide="ignore", invalid="ignore"):
         rhat = arviz.rhat(blocks.to_dataset(name="rhat"), method=method)["rhat"]
     points = ("obs", "output")
-    return xr.Dataset(
-        {
-            "rhat": rhat,
-            "mean": rhat.mean(points),
-            "quantiles": _quantiles(rhat, points),
-        },
-        coords={"block": ends},
-    )
-
-
-def _quantiles(values: xr.DataArray, dims: tuple[str, ...]) -> xr.DataArray:
-    """Quantiles of what may be infinite, and is left out where it is NaN."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "All-NaN slice", RuntimeWarning)
-        return values.quantile(QUANTILES, dims, method="higher")
+        # Some may be infinite: no interpolation.
+        quantiles = rhat.quantile(QUANTILES, points, method="higher")
+    parts = {"rhat": rhat, "mean": rhat.mean(points), "quantiles": quantiles}
+    return xr.Dataset(parts, coords={"block": ends})

@@ -2,7 +2,6 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, override
 
 import numpy as np
@@ -24,29 +23,10 @@ FEWEST_DRAWS = 4
 """Draws of a chain that ArviZ needs to estimate anything."""
 
 
-@dataclass(frozen=True)
-class OfDraws:
-    """Expressions in terms of what a trace stores."""
-
-    outputs: list[TensorVariable]
-    # What stands for each free variable of the model that they depend on.
-    stored: dict[TensorVariable, TensorVariable]
-
-    def evaluate(self, model: pm.Model, posterior: xr.Dataset) -> list[np.ndarray]:
-        """Values at each draw, each an array with axes (chain, draw, ...)."""
-        draws = stored_draws(posterior, model, self.stored)
-        with without_blas_notice():
-            function = pytensor.function(list(self.stored.values()), self.outputs, **c_by_default())
-        sizes = [posterior.sizes[dim] for dim in SAMPLES]
-        points = [function(*(draw[i] for draw in draws)) for i in range(np.prod(sizes))]
-        return [
-            np.reshape(values, (*sizes, *np.shape(values[0])))
-            for values in zip(*points, strict=True)
-        ]
-
-
-def of_draws(model: pm.Model, expressions: Sequence[TensorVariable]) -> OfDraws:
-    """Expressions of the model's value variables, in terms of what a trace stores.
+def at_draws(
+    model: pm.Model, posterior: xr.Dataset, expressions: Sequence[TensorVariable]
+) -> list[np.ndarray]:
+    """Values (chain, draw, ...) of expressions of the model's value variables at stored draws.
 
     Value variables are transformed where a variable has a transform; a trace stores variables on
     their own scale.
@@ -61,7 +41,15 @@ def of_draws(model: pm.Model, expressions: Sequence[TensorVariable]) -> OfDraws:
         values[model.rvs_to_values[rv]] = value
     outputs = substitute(expressions, values)
     entered = set(graph_inputs(outputs))
-    return OfDraws(outputs, {rv: draw for rv, draw in natural.items() if draw in entered})
+    stored = {rv: draw for rv, draw in natural.items() if draw in entered}
+    draws = stored_draws(posterior, model, stored)
+    with without_blas_notice():
+        function = pytensor.function(list(stored.values()), outputs, **c_by_default())
+    sizes = [posterior.sizes[dim] for dim in SAMPLES]
+    points = [function(*(draw[i] for draw in draws)) for i in range(np.prod(sizes))]
+    return [
+        np.reshape(values, (*sizes, *np.shape(values[0]))) for values in zip(*points, strict=True)
+    ]
 
 
 def opened(idata: Any, model: pm.Model | None, n_chains: int) -> tuple[pm.Model, xr.Dataset]:

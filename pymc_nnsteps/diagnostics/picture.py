@@ -12,6 +12,7 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_nnsteps.graphs.known import distribution
 from pymc_nnsteps.graphs.plain import model_to_read
 from pymc_nnsteps.graphs.search import depends_on
+from pymc_nnsteps.laws.conditional import Move
 from pymc_nnsteps.moves.contract import Options
 from pymc_nnsteps.moves.plan import Plan
 from pymc_nnsteps.steps.explanation import planned
@@ -85,11 +86,9 @@ def _lines(plan: Plan, others: Collection[TensorVariable]) -> dict[tuple[str, st
     A joint move counts for more than a joint draw, and a move beside other draws for less.
     """
     lines: dict[tuple[str, str], str] = {}
-    for draw in sorted(
-        plan.sweep, key=lambda draw: (not draw.supplements, draw.tuning is not None)
-    ):
+    for draw in sorted(plan.sweep, key=lambda draw: (not draw.supplements, isinstance(draw, Move))):
         if not any(rv in others for rv in draw.draws):
-            color = MOVE if draw.supplements or draw.tuning is not None else JOINT
+            color = MOVE if draw.supplements or isinstance(draw, Move) else JOINT
             for pair in pairwise(draw.draws):
                 one, other = sorted(map(_node_of, pair))
                 lines[one, other] = color

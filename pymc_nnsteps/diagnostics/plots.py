@@ -83,7 +83,7 @@ def plot_functions(
     from arviz_base.labels import DimCoordLabeller
 
     posterior = posterior_with_draws(idata)
-    f = function_values("X", posterior, X, model_to_read(model), inputs, output=output)
+    f = function_values(posterior, X, model_to_read(model), inputs, output)
     f = f.isel(obs=slice(max(1, SHOWN // f.sizes["output"])))
     f = f.squeeze("output", drop=True) if f.sizes["output"] == 1 else f
     f = f.assign_coords({dim: f[dim] for dim in f.dims[2:]})

@@ -205,7 +205,10 @@ def _curves(
 
     ``drawn`` has values of functions, of new targets, or of both, shape (chain, draw, n_points).
     """
-    smoothed = _smooth if smooth else np.asarray
+    from scipy.signal import savgol_filter
+
+    # Local quadratics along a fine grid.
+    smoothed = partial(savgol_filter, window_length=WINDOW, polyorder=2) if smooth else np.asarray
     means = {kind: values.mean(axis=(0, 1)) for kind, values in drawn.items()}
     mean = means.get("function")
     if mean is None:
@@ -218,14 +221,6 @@ def _curves(
                 band if kind == "function" else mean + smoothed(band - mean)
             )
     return curves
-
-
-def _smooth(values: NDArray[Any]) -> NDArray[Any]:
-    """Local quadratics along the last axis, a fine grid."""
-    from scipy.signal import savgol_filter
-
-    smooth: NDArray[Any] = savgol_filter(values, WINDOW, 2)
-    return smooth
 
 
 def _draw(
@@ -288,23 +283,16 @@ def _data(
     x: NDArray[Any],
     number: int,
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Rows of an input whose targets are known, and these."""
+    """Rows of an input whose targets are known, and these, as the model was sampled with."""
     numbers, _ = some_rows(model, y, container)
-    seen = _targets(idata, model, y, container)[:, number]
-    known = ~np.isnan(seen)
-    return (x if numbers is None else x[numbers])[known], seen[known]
-
-
-def _targets(
-    idata: Any, model: pm.Model, y: TensorVariable, container: TensorSharedVariable
-) -> NDArray[Any]:
-    """Targets that the model was sampled with, or has, a row for each of the inputs."""
     stored: Any = others_of(idata).get("observed_data", {})
     rows = 0 if read_readout(model, y, container) is None else -1
     data = model.rvs_to_values[y].eval()
     if y.name in stored:
         data = with_columns_of(model, stored[y.name], rows).values
-    return np.moveaxis(data, rows, 0).reshape((data.shape[rows], -1))
+    seen = np.moveaxis(data, rows, 0).reshape((data.shape[rows], -1))[:, number]
+    known = ~np.isnan(seen)
+    return (x if numbers is None else x[numbers])[known], seen[known]
 
 
 def _typical(
@@ -322,5 +310,4 @@ def _medians(X: NDArray[Any]) -> NDArray[Any]:
     """Median of each column; the lower one of integers, so that it is a value of the column."""
     whole = (np.rint(X) == X).all(axis=0)
     lower = np.sort(X, axis=0)[(len(X) - 1) // 2]
-    typical: NDArray[Any] = np.where(whole, lower, np.median(X, axis=0)).astype(X.dtype)
-    return typical
+    return np.where(whole, lower, np.median(X, axis=0)).astype(X.dtype)

@@ -17,7 +17,7 @@ from pytensor.tensor.sharedvar import TensorSharedVariable
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.arguments import positive_number
-from pymc_nnsteps.diagnostics.draws import Tabulated, of_draws
+from pymc_nnsteps.diagnostics.draws import Tabulated, at_draws
 from pymc_nnsteps.graphs.known import has_prior
 from pymc_nnsteps.graphs.plain import model_to_read
 from pymc_nnsteps.graphs.search import before_scaling, columns_of, depends_on, parameters, stated_in
@@ -150,7 +150,7 @@ def relevance(
     posterior = posterior_with_draws(idata)
     expressions: list[Any] = model.replace_rvs_by_values([parameters(rv)[-1] for rv in groups])
     X = sampled_rows(idata, model, container)
-    draws = of_draws(model, expressions).evaluate(model, posterior)
+    draws = at_draws(model, posterior, expressions)
     feature = own or "feature"
     scales = {
         rv.name: (

@@ -9,11 +9,8 @@ module            its subject
 ``layout``        axes of a block, and numbers that sum to zero
 ``observation``   children as they are read
 ``evidence``      their likelihood at each label, and its sums over rows
-``block``         what is known of a block before it is drawn
-``forms``         forms in which it is drawn
-``groups``        effects of groups, eliminated from a joint block
-``common_noise``  rows of outputs that have noise in common
-``factor``        draws from a Cholesky factor, also given sums
-``lost_digits``   blocks that are drawn again where a factor has lost digits
+``forms``         what is known of a block, and forms in which it is drawn
+``groups``        effects of groups, eliminated from a joint block, and noise in common
+``factor``        draws from a Cholesky factor, also given sums, and again where it lost digits
 ================  ========================================================================
 """

@@ -122,17 +122,13 @@ class Evidence:
         """
         design, weight = self.shared_design, self.design_weight
         score = self.response_weight * self.response
-        if not self.indexed:
-            return None if design is None else SharedDesign(design, weight, score)
-        if not in_part:
+        if self.indexed and not in_part:
             return None
-        if self.picked is not None:
+        if self.indexed and self.picked is not None:
             return SharedDesign(self.picked.source, self._put(weight), self._put(score))
-        return (
-            None
-            if design is None
-            else SharedDesign(design, self._gather(weight), self._gather(score))
-        )
+        if design is None:
+            return None
+        return SharedDesign(design, self._gather(weight), self._gather(score))
 
     def _put(self, array: TensorVariable) -> TensorVariable:
         """Add values of picked rows, (labels, 1), into an array of all rows of all labels."""

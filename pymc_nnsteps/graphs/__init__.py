@@ -11,7 +11,6 @@ module                its subject
 ``values``            constants, data, and variables replaced by others
 ``affine``            affine form of an expression
 ``rearranging``       indexing and reshapes in an affine form
-``restated``          composite operations written as simpler ones
 ``linear_terms``      the linear part of an affine form
 ``monomial``          expressions that are powers of a variable
 ``centred``           variables stated by their differences from a mean

@@ -11,7 +11,7 @@ import inspect
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from copy import copy
-from typing import Any, Literal, cast, override
+from typing import Any, cast, override
 
 import pymc as pm
 from pymc.distributions.distribution import _support_point
@@ -60,23 +60,18 @@ def at_support_points(rvs: Collection[TensorVariable]) -> Iterator[None]:
             begin_at(rv, value)
 
 
-def start_of(start: str) -> Literal["prior"] | None:
-    """Argument of :func:`begin_at` for a builder's ``start``: a draw, or else the support point."""
-    return "prior" if start == "prior" else None
-
-
 @contextmanager
-def beginning(value: str) -> Iterator[None]:
-    """Start variables added to the model in this context at "prior" or at their "support_point".
+def beginning(start: str) -> Iterator[None]:
+    """If ``start`` is "prior", start variables added to the model in this context at draws.
 
-    The latter keeps the values that :func:`begin_at` gives them.
+    Those that :func:`begin_at` was called for stay.
     """
     model = pm.modelcontext(None)
     known = set(model.free_RVs)
     yield
     for rv in model.free_RVs:
-        if rv not in known and start_of(value) is not None:
-            begin_at(rv, start_of(value))
+        if start == "prior" and rv not in known and initial_value(rv) is None:
+            begin_at(rv, "prior")
 
 
 class Beginning(Op):

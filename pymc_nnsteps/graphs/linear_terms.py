@@ -293,23 +293,19 @@ def contract(term: Term, axis: int, matrix: TensorVariable, rv: TensorVariable) 
     n_out, batch = term.out_ndim, list(range(term.out_ndim - 2))
     summed, replacing = n_out - 1, n_out - 2
     links = with_link(term.links, axis, None)
-    order: list[Any]
+    order: list[Any] = [*batch, *["x"] * (2 + term.rv_ndim)]
+    order[axis] = replacing
     if link is not None and link.inner:
         split = split_axis(matrix, summed, axis_lengths(rv, link.axes))
-        order = [*batch, *["x"] * (2 + term.rv_ndim)]
-        order[axis] = replacing
         for position, rv_axis in enumerate(link.axes, summed):
             order[n_out + rv_axis] = position
         return Term(links, _times(term.coefficient, split.dimshuffle(order)))
     if link is not None:
         moved: list[Any] = list(range(term.coefficient.ndim))
         moved[n_out + link.axis], moved[axis] = axis, "x"
-        order = [*batch, *["x"] * (2 + term.rv_ndim)]
-        order[n_out + link.axis], order[axis] = summed, replacing
+        order[n_out + link.axis] = summed
         return Term(links, _times(term.coefficient.dimshuffle(moved), matrix.dimshuffle(order)))
     if not term.varies_along(axis):
-        order = [*batch, *["x"] * (2 + term.rv_ndim)]
-        order[axis] = replacing
         return Term(links, _times(term.coefficient, matrix.sum(-1).dimshuffle(order)))
     if all(matrix.type.broadcastable[:-2]):
         core = matrix.dimshuffle(summed, replacing)

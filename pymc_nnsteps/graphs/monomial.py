@@ -15,16 +15,16 @@ from pytensor.compile.ops import ViewOp
 from pytensor.graph.basic import Constant, Variable, equal_computations
 from pytensor.raise_op import CheckAndRaise
 from pytensor.scalar import basic as scalar
-from pytensor.tensor.basic import Alloc, Join, MakeVector
+from pytensor.tensor.basic import Alloc, Join
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.shape import Reshape, SpecifyShape
 from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor, indices_from_subtensor
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.graphs.affine import AffineMap, affine, broadcast, read_operation
+from pymc_nnsteps.graphs.affine import AffineMap, affine, broadcast, read_operation, restated
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.known import describe
-from pymc_nnsteps.graphs.linear_terms import Link, Term, without_link
+from pymc_nnsteps.graphs.linear_terms import Link, Term, pick, with_link, without_link
 from pymc_nnsteps.graphs.search import dependents
 from pymc_nnsteps.graphs.values import scalar_constant
 
@@ -83,11 +83,11 @@ def _read(expression: TensorVariable, rv: TensorVariable, dependent: set[Variabl
         order = (*range(expression.ndim), *["x"] * rv.ndim)
         return _constant(expression.dimshuffle(order), expression.ndim)
     node = expression.owner
+    other = restated(expression)
+    if other is not None:
+        return _read(other, rv, dependent | dependents(other, dependent, node.inputs))
     if isinstance(node.op, Elemwise):
         return _read_elemwise(node, [_read(o, rv, dependent) for o in node.inputs], rv)
-    if isinstance(node.op, MakeVector):
-        entries = [_with_first_axis(_read(entry, rv, dependent)) for entry in node.inputs]
-        return _joined(entries, [entry[None] for entry in node.inputs], 0)
     if isinstance(node.op, Join):
         return _joined([_read(o, rv, dependent) for o in node.inputs], node.inputs, node.op.axis)
     source, *given = node.inputs
@@ -105,7 +105,7 @@ def _read(expression: TensorVariable, rv: TensorVariable, dependent: set[Variabl
     if isinstance(node.op, Subtensor):
         indices = indices_from_subtensor(given, node.op.idx_list)
         if not all(isinstance(index, slice) for index in indices):
-            return _pick(form, indices, where)
+            return _pick(form, indices, where, rv)
     carried = read_operation(
         node, [AffineMap(None, {rv: form.term}), *(AffineMap(other, {}) for other in given)]
     )
@@ -121,12 +121,6 @@ def _read(expression: TensorVariable, rv: TensorVariable, dependent: set[Variabl
 def _constant(coefficient: TensorVariable, ndim: int) -> Monomial:
     """Form of an expression of ``ndim`` axes that does not depend on the variable."""
     return Monomial(Term((None,) * ndim, coefficient), 0.0)
-
-
-def _with_first_axis(form: Monomial) -> Monomial:
-    """Form of a number as a vector of length one."""
-    term = Term((None,), pt.expand_dims(form.term.coefficient, 0))
-    return replace(form, term=term)
 
 
 def _joined(forms: Sequence[Monomial], parts: Sequence[TensorVariable], axis: int) -> Monomial:
@@ -197,7 +191,9 @@ def _link_of_joined(
     return Link(source, pt.concatenate(indices)), tuple(rest[0].items())
 
 
-def _pick(form: Monomial, indices: Sequence[Any], where: TensorVariable | None) -> Monomial:
+def _pick(
+    form: Monomial, indices: Sequence[Any], where: TensorVariable | None, rv: TensorVariable
+) -> Monomial:
     """Entries at an index of numbers and full slices."""
     term, picked = form.term, form.picked
     for axis, index in reversed(list(enumerate(indices))):
@@ -209,12 +205,7 @@ def _pick(form: Monomial, indices: Sequence[Any], where: TensorVariable | None) 
         link = term.links[axis]
         if link is not None:
             picked = (*picked, (link.axis, entry if link.index is None else link.index[entry]))
-        coefficient = term.coefficient
-        if term.varies_along(axis):
-            coefficient = pt.take(coefficient, entry, axis=axis)
-        else:
-            coefficient = coefficient.dimshuffle(*(i for i in range(coefficient.ndim) if i != axis))
-        term = Term(without_link(term.links, axis), coefficient)
+        term = pick(Term(with_link(term.links, axis, None), term.coefficient), axis, entry, rv)
     return Monomial(term, form.exponent, picked, where)
 
 

@@ -142,6 +142,11 @@ def scale(f: PiecewiseFunction, factor: float) -> PiecewiseFunction:
     return combine(lambda z, line: (factor * line[0], factor * line[1]), f)
 
 
+def subtract(f: PiecewiseFunction, g: PiecewiseFunction) -> PiecewiseFunction:
+    """``f - g``."""
+    return add(f, scale(g, -1.0))
+
+
 def positive(f: PiecewiseFunction) -> PiecewiseFunction:
     """``1[f > 0]``."""
     roots = [-c / s for s, c in f.lines if s != 0]
@@ -161,24 +166,20 @@ def select(
 
 def maximum(f: PiecewiseFunction, g: PiecewiseFunction) -> PiecewiseFunction:
     """``max(f, g)``."""
-    return select(positive(add(f, scale(g, -1.0))), f, g)
+    return select(_greater(f, g), f, g)
 
 
 def minimum(f: PiecewiseFunction, g: PiecewiseFunction) -> PiecewiseFunction:
     """``min(f, g)``."""
-    return select(positive(add(f, scale(g, -1.0))), g, f)
+    return select(_greater(f, g), g, f)
 
 
 def _greater(f: PiecewiseFunction, g: PiecewiseFunction) -> PiecewiseFunction:
-    return positive(add(f, scale(g, -1.0)))
+    return positive(subtract(f, g))
 
 
 def _not(f: PiecewiseFunction) -> PiecewiseFunction:
-    return add(constant(1.0), scale(f, -1.0))
-
-
-def _sign(f: PiecewiseFunction) -> PiecewiseFunction:
-    return add(positive(f), scale(positive(scale(f, -1.0)), -1.0))
+    return subtract(constant(1.0), f)
 
 
 def _divide(f: PiecewiseFunction, g: PiecewiseFunction) -> PiecewiseFunction:
@@ -190,11 +191,11 @@ def _divide(f: PiecewiseFunction, g: PiecewiseFunction) -> PiecewiseFunction:
 OPERATIONS: dict[type, Callable[..., PiecewiseFunction]] = {
     scalar.Add: lambda *fs: reduce(add, fs),
     scalar.Mul: lambda *fs: reduce(multiply, fs),
-    scalar.Sub: lambda f, g: add(f, scale(g, -1.0)),
+    scalar.Sub: subtract,
     scalar.Neg: lambda f: scale(f, -1.0),
     scalar.TrueDiv: _divide,
     scalar.Abs: lambda f: maximum(f, scale(f, -1.0)),
-    scalar.Sign: _sign,
+    scalar.Sign: lambda f: subtract(positive(f), positive(scale(f, -1.0))),
     scalar.Maximum: maximum,
     scalar.Minimum: minimum,
     scalar.Clip: lambda f, low, high: select(_greater(low, f), low, minimum(f, high)),

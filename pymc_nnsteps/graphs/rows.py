@@ -51,7 +51,7 @@ def follow_rows(
             other = instead(variable)
             passed_on[variable] = _inner(variable) if other is None else other
         other = passed_on[variable]
-        operands = _operands(variable) if other is None else [other]
+        operands = getattr(variable.owner, "inputs", []) if other is None else [other]
         missing = [operand for operand in operands if operand not in done]
         if missing:
             pending.extend(missing)
@@ -74,10 +74,6 @@ def require_aligned(parameter: TensorVariable, place: RowAxis, n_axes: int) -> N
             raise MixesRows(f"{describe(parameter)} has entries along its own rows", lacking)
     elif place != Rows(0) or parameter.ndim != n_axes:
         raise MixesRows(f"{describe(parameter)} has rows along another axis than the first")
-
-
-def _operands(variable: Variable) -> Sequence[Variable]:
-    return [] if variable.owner is None else variable.owner.inputs
 
 
 def _inner(variable: Variable) -> Variable | None:

@@ -75,14 +75,12 @@ def model_or_context(
     return found
 
 
-def unwrapped(expression: TensorVariable) -> TensorVariable:
-    """The expression behind names and views."""
+def unwrapped(expression: TensorVariable, *, casts: bool = False) -> TensorVariable:
+    """The expression behind names and views, and behind casts if these are looked through."""
+    seen_through = (scalar.Identity, scalar.Cast) if casts else scalar.Identity
     while expression.owner is not None and (
         isinstance(expression.owner.op, ViewOp)
-        or (
-            isinstance(expression.owner.op, Elemwise)
-            and isinstance(expression.owner.op.scalar_op, scalar.Identity)
-        )
+        or isinstance(getattr(expression.owner.op, "scalar_op", None), seen_through)
     ):
         expression = expression.owner.inputs[0]
     return expression

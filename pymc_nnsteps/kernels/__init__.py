@@ -10,9 +10,8 @@ module               its subject
 ``elementwise``      functions of numbers, in loops that are built together (``loops.cpp``)
 ``compiling``        PyTensor's compilation to C, and by Numba
 ``linear_algebra``   factorisations of small matrices, sums of groups, and lost digits
-``labels``           Gaussian blocks with a precision matrix per label
+``labels``           Gaussian blocks with a precision matrix per label, or drawn by reflections
 ``bands``            with a banded or tridiagonal precision matrix, or seen by windows
-``reflections``      drawn from what is seen itself, where precisions would lose digits
 ``chain``            all layers of activations jointly
 ``collapse``         weights and gates with the activations integrated out
 ``interweaving``     rows of weights with their pre-activations, by Metropolis-Hastings
@@ -21,10 +20,10 @@ module               its subject
 ``outgoing_weights`` weights of outputs with the activations integrated out
 ``unit_rays``        units of a layer along rays with their outgoing weights
 ``layer_trajectories`` all weights of a layer and above it along trajectories
-``gated_density``      a smooth density without gates, and draws of these
-``gated_trajectories`` all weights behind gates along trajectories on it
+``gated_density``      a smooth density without gates
+``gated_trajectories`` all weights behind gates along trajectories on it, and the gates
 ``leapfrog``         Hamiltonian trajectories on any density
-``lattice``          the choice of a point of a lattice
+``lattice``          the choice of a point of a lattice, and scales stepped in by it
 ``ops``              kernels as PyTensor Ops
 ``trajectories``     trajectories of Hamiltonian Monte Carlo
 ``error_functions``  erf and erfc of whole arrays

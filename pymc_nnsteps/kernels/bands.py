@@ -5,6 +5,7 @@ import math
 import numpy as np
 
 from pymc_nnsteps.kernels.jit import jit
+from pymc_nnsteps.kernels.labels import roots_of
 from pymc_nnsteps.kernels.linear_algebra import (
     TOO_PRECISE,
     Array,
@@ -12,7 +13,6 @@ from pymc_nnsteps.kernels.linear_algebra import (
     solve_rows_transposed,
     try_to_factorise,
 )
-from pymc_nnsteps.kernels.reflections import roots_of
 
 CHUNK = 128
 """Rows whose products are held at a time."""

@@ -44,20 +44,10 @@ class LayerObservations[Of](NamedTuple):
     linear: Of  # shape (L, n_obs, d): ``s``
 
 
-class ChainScratch(NamedTuple):
-    """Room for vectors of the widest layer."""
-
-    vector: Array
-    direct: Array
-    size: Array
-    root: Array
-
-
 @inline
 def add_layer_above(
-    layers: Layers, above: int, sample: int, factor: Array, told: Array, linear: Array,
-    gram: Array, scratch: ChainScratch,
-) -> Array:  # fmt: skip
+    layers: Layers, above: int, sample: int, factor: Array, told: Array, linear: Array, gram: Array
+) -> Array:
     """Add what the layer above says, given its factor of ``P`` and ``h``: ``told``.
 
     Returns ``R^T P^{-1} R``, which is subtracted.
@@ -65,7 +55,7 @@ def add_layer_above(
     width, d = len(factor), len(gram)
     prior, offset = layers.prior[above, sample], layers.offset[above, sample]
     gain = layers.gain[above, sample]
-    known, direct = scratch.vector[:width], scratch.direct[:width]
+    known, direct = np.empty(width, gram.dtype), np.empty(width, gram.dtype)
     for i in range(width):
         known[i] = told[i] + prior[i] * offset[i]
     solve_transposed(factor, known)
@@ -121,8 +111,6 @@ def draw_chain(sizes: LayerSizes, layers: Layers, seen: LayerObservations, noise
     n_layers, n_obs, width = noise.shape
     out = np.zeros_like(noise)
     factors = np.zeros((n_layers, width, width), noise.dtype)
-    room = np.zeros((4, width), noise.dtype)
-    scratch = ChainScratch(room[0], room[1], room[2], room[3])
     for n in range(n_obs):
         # Backwards: h, which the draw then takes the place of, and the factor of P.
         finite = True
@@ -135,8 +123,8 @@ def draw_chain(sizes: LayerSizes, layers: Layers, seen: LayerObservations, noise
             if layer + 1 < n_layers:
                 w = sizes.widths[layer + 1]
                 told, factor = out[layer + 1, n, :w], factors[layer + 1, :w, :w]
-                lost = add_layer_above(layers, layer + 1, n, factor, told, linear, gram, scratch)
-            size, root = scratch.size[:d], scratch.root[:d]
+                lost = add_layer_above(layers, layer + 1, n, factor, told, linear, gram)
+            size, root = np.empty(d, noise.dtype), np.empty(d, noise.dtype)
             for j in range(d):
                 gram[j, j] += layers.prior[layer, n, j]
                 size[j] = gram[j, j] + lost[j, j]

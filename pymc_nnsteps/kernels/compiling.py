@@ -50,8 +50,10 @@ from pytensor.tensor.subtensor import (
 
 from pymc_nnsteps.kernels import elementwise
 from pymc_nnsteps.kernels.elementwise import UseLoops
+from pymc_nnsteps.kernels.error_functions import erf, erfc
 from pymc_nnsteps.kernels.jit import Call, called, version, when_numba
 from pymc_nnsteps.kernels.ops import Barrier, UnlessLost
+from pymc_nnsteps.kernels.rewriting import KeptMode
 from pymc_nnsteps.kernels.thunks import computed, function_of, storing
 
 FIRST, BEFORE_FUSION, LAST = 0.5, 48, 200
@@ -106,7 +108,7 @@ def c_by_default(compile_kwargs: dict[str, Any] | None = None) -> dict[str, Any]
         (RunViewsInPython(), LAST),
         (UseLoops(), LAST + 1),
     )
-    return options | {"mode": Mode(Machine(use_cloop=True), mode.provided_optimizer)}
+    return options | {"mode": KeptMode(Machine(use_cloop=True), mode.provided_optimizer)}
 
 
 class ExactNumbaLinker(NumbaLinker):
@@ -287,24 +289,12 @@ class Machine(VMLinker):
         return super().accept(fgraph, fresh, profile)
 
 
-def _erf(x: np.ndarray) -> np.ndarray:
-    from pymc_nnsteps.kernels.error_functions import erf
-
-    return erf(x)
-
-
-def _erfc(x: np.ndarray) -> np.ndarray:
-    from pymc_nnsteps.kernels.error_functions import erfc
-
-    return erfc(x)
-
-
 OF_MATRICES: dict[type[ScalarOp], Callable[..., np.ndarray]] = {
     Exp: np.exp,
     ScalarMaximum: np.maximum,
     Tanh: np.tanh,
-    Erf: _erf,
-    Erfc: _erfc,
+    Erf: erf,
+    Erfc: erfc,
 }
 """Functions of numbers, and faster ones of arrays of them.
 

@@ -103,14 +103,14 @@ class Expressions:
         self._tree = tree
         self._globals = function.__globals__
         self._known: list[set[str]] = [set()]
-        self._fields: dict[str, tuple[str, ...]] = {}
+        self._kinds: dict[str, Any] = {}
         self._n_own = 0
         self.needed: dict[str, Any] = {}
 
-    def _declare(self, name: str, fields: tuple[str, ...] = ()) -> str:
-        """Begin to use a name, that of a named tuple if there are fields."""
+    def _declare(self, name: str, kind: Any = None) -> str:
+        """Begin to use a name, that of a named tuple if this is its kind."""
         self._known[-1].add(name)
-        self._fields[name] = fields
+        self._kinds[name] = kind
         return f"{name}_"
 
     def _names(self) -> set[str]:
@@ -199,10 +199,8 @@ class Expressions:
                 a, b = self._value(body), self._value(orelse)
                 ways = f"beside<decltype({b})>({a}) : beside<decltype({a})>({b})"
                 return f"({self._value(test)} ? {ways})"
-            case ast.Attribute(ast.Name(name), field) if self._is_known(name) and (
-                field in self._fields[name]
-            ):
-                return f"item<{self._fields[name].index(field)}>({name}_)"
+            case ast.Attribute(value, field) if field in (fields := fields_of(self._kind(value))):
+                return f"item<{fields.index(field)}>({self._value(value)})"
             case ast.Attribute(value, "T"):
                 of = self._value(value)
                 return f"Transposed<std::decay_t<decltype(*{of}.p)>>{{{of}}}"
@@ -260,16 +258,17 @@ class Expressions:
                 return f"dtype({self._value(value)})"
         return f"Type<{DTYPES[ast.unparse(node)]}>{{}}"
 
-    def _fields_from(self, value: ast.expr) -> tuple[str, ...]:
-        """Fields of a named tuple that an expression gives."""
+    def _kind(self, value: ast.expr) -> Any:
+        """Kind of a named tuple that an expression gives; anything of other values."""
         match value:
             case ast.Name(name) if self._is_known(name):
-                return self._fields[name]
+                return self._kinds[name]
+            case ast.Attribute(value, field):
+                return getattr(self._kind(value), "__annotations__", {}).get(field)
             case ast.Call(ast.Name(called)):
                 made = self._globals.get(called)
-                returned = getattr(made, "__annotations__", {}).get("return")
-                return fields_of(made) or fields_of(returned)
-        return ()
+                return getattr(made, "__annotations__", {}).get("return", made)
+        return None
 
     def _shape(self, node: ast.expr) -> str:
         if isinstance(node, ast.Tuple):

@@ -1,6 +1,6 @@
-"""Smooth density of a layer behind gates that are summed out, and draws of these gates.
+"""Smooth density of a layer behind gates that are summed out.
 
-:mod:`pymc_nnsteps.moves.gated_trajectories` derives both.
+:mod:`pymc_nnsteps.moves.gated_trajectories` derives it.
 """
 
 import math
@@ -97,6 +97,20 @@ class Laws[Of](NamedTuple):
     # shape (units + k + 2 + m,): 1 where the scale is moved, 0 where it stays; the last entries are
     # those of the biases.
     moves: Of
+
+
+class GatedDensity(NamedTuple):
+    """What the smooth density depends on, and room for the weights where it was evaluated last.
+
+    Coordinates are those of :func:`place_in`.
+    """
+
+    width: float
+    scene: GatedWorkspace
+    rows: Tails
+    outgoing: Tails
+    laws: Laws
+    weights: GatedPosition
 
 
 @jit
@@ -344,15 +358,11 @@ def pull_back(weights: GatedPosition, scene: GatedWorkspace, slope: GatedPositio
 
 @inline
 def add_prior(
-    value: Array,
-    precision: Array,
-    linear: Array,
-    order: Array,
-    rate: Array,
-    shift: float,
-    slope: Array,
+    value: Array, tails: Tails, i: int, shift: float, slope: Array
 ) -> tuple[float, float]:
-    """Add the slope of a log prior; returns it, and its slope in the log of the global scale."""
+    """Add the slope of row i's log prior; returns it, and its slope in the log global scale."""
+    precision, linear = tails.precision[i], tails.linear[i]
+    order, rate = tails.order[i], tails.rate[i]
     density, by_shift, inverse = 0.0, 0.0, math.exp(-shift)
     for j in range(len(value)):
         w = value[j]
@@ -375,27 +385,13 @@ def add_priors(
     slope.scales[of_rows] = 0.0
     slope.scales[of_rows + 1] = 0.0
     for a in range(units):
-        more, by_shift = add_prior(
-            weights.rows[a],
-            rows.precision[a],
-            rows.linear[a],
-            rows.order[a],
-            rows.rate[a],
-            weights.scales[of_rows],
-            slope.rows[a],
-        )
+        shift = weights.scales[of_rows]
+        more, by_shift = add_prior(weights.rows[a], rows, a, shift, slope.rows[a])
         density += more
         slope.scales[of_rows] += by_shift
     for i in range(m):
-        more, by_shift = add_prior(
-            weights.outgoing[i],
-            outgoing.precision[i],
-            outgoing.linear[i],
-            outgoing.order[i],
-            outgoing.rate[i],
-            weights.scales[of_rows + 1],
-            slope.outgoing[i],
-        )
+        shift = weights.scales[of_rows + 1]
+        more, by_shift = add_prior(weights.outgoing[i], outgoing, i, shift, slope.outgoing[i])
         slope.scales[of_rows + 1] += by_shift
         b, linear = weights.bias[i], outgoing.linear[i, units]
         precision = outgoing.precision[i, units]
@@ -421,35 +417,27 @@ def place_in(q: Array, scaled: Array, units: int) -> GatedPosition:
 
 
 @jit
-def evaluate(
-    q: Array,
-    width: float,
-    scene: GatedWorkspace,
-    rows: Tails,
-    outgoing: Tails,
-    laws: Laws,
-    weights: GatedPosition,
-    gradient: Array,
-) -> float:
+def evaluate_gated(density: GatedDensity, q: Array, gradient: Array) -> float:
     """Log density at coordinates; fills its slope, and the weights there."""
+    width, scene, weights = density.width, density.scene, density.weights
     units, d = weights.rows.shape
     place, slope = place_in(q, scene.scaled, units), place_in(gradient, scene.scaled, units)
     to_weights(place, width, scene.stretch, weights)
     forward(weights, scene)
-    density = log_likelihood(scene)
+    log_density = log_likelihood(scene)
     pull_back(weights, scene, slope)
-    density += add_priors(weights, rows, outgoing, laws, slope)
+    log_density += add_priors(weights, density.rows, density.outgoing, density.laws, slope)
     # From weights to coordinates, with the change of volume.
     for a in range(len(scene.stretch)):
         stretch = scene.stretch[a]
         along = inner_product(slope.rows[a], weights.rows[a])
-        density -= d * math.log(stretch)
+        log_density -= d * math.log(stretch)
         for i in range(len(place.outgoing)):
             v = weights.outgoing[i, a]
             own = math.sqrt(v * v + width * width)
-            density += math.log(own)
+            log_density += math.log(own)
             slope.outgoing[i, a] *= own
             slope.outgoing[i, a] += v / own - (d + along) * v * own / (stretch * stretch)
         for j in range(d):
             slope.rows[a, j] /= stretch
-    return density
+    return log_density

@@ -1,4 +1,4 @@
-"""Hamiltonian trajectories of all weights of a layer behind gates, which are summed out.
+"""Hamiltonian trajectories of all weights of a layer behind gates, which are drawn at the end.
 
 :mod:`pymc_nnsteps.moves.gated_trajectories` derives the move.
 """
@@ -9,22 +9,25 @@ from typing import NamedTuple
 import numpy as np
 
 from pymc_nnsteps.kernels.collapse import Above
-from pymc_nnsteps.kernels.gate_draws import log_ratio_gates
+from pymc_nnsteps.kernels.error_functions import exp_negative
 from pymc_nnsteps.kernels.gated_density import (
+    GatedDensity,
     GatedPosition,
     GatedWorkspace,
     Laws,
     Tails,
-    evaluate,
+    evaluate_gated,
+    fill_noise,
     invert_at,
+    log_likelihood,
     place_in,
     set_scene,
     to_coordinates,
 )
-from pymc_nnsteps.kernels.interwoven_gates import GatedUnits
+from pymc_nnsteps.kernels.interwoven_gates import GatedUnits, logistic
 from pymc_nnsteps.kernels.jit import inline, jit
 from pymc_nnsteps.kernels.leapfrog import Metric, draw_momenta, empty_metric, follow, invert
-from pymc_nnsteps.kernels.linear_algebra import Array, inner_product, put
+from pymc_nnsteps.kernels.linear_algebra import Array, inner_product, put, sum_of
 from pymc_nnsteps.kernels.rows import LayerWeights, acceptance_probability
 
 MOST_STEPS = 32
@@ -47,20 +50,6 @@ Where the smooth density is far from the exact one few ends are accepted, and as
 """
 
 
-class GatedDensity(NamedTuple):
-    """What the smooth density depends on, and room for the weights where it was evaluated last.
-
-    Coordinates are those of :func:`~pymc_nnsteps.kernels.gated_density.place_in`.
-    """
-
-    width: float
-    scene: GatedWorkspace
-    rows: Tails
-    outgoing: Tails
-    laws: Laws
-    weights: GatedPosition
-
-
 class MovedGatedLayer(NamedTuple):
     """The end of a trajectory."""
 
@@ -78,21 +67,6 @@ class MovedGatedLayer(NamedTuple):
 def n_averages(d: int, n_outputs: int, n_scales: int) -> int:
     """How many numbers are averaged while tuning."""
     return d + 2 * n_outputs + n_scales + 6
-
-
-@jit
-def evaluate_gated(density: GatedDensity, q: Array, slope: Array) -> float:
-    """Log density at coordinates; fills its slope, and the weights there."""
-    return evaluate(
-        q,
-        density.width,
-        density.scene,
-        density.rows,
-        density.outgoing,
-        density.laws,
-        density.weights,
-        slope,
-    )
 
 
 @jit
@@ -170,6 +144,118 @@ def fill_metric(scene: GatedWorkspace, gram: Array, numbers: Array, metric: Metr
     for i in range(biases - scales):
         diagonal[scales + i] = numbers[d + 1 + 2 * m + max(0, i - units + 1)] + LEAST
     return invert(of_rows, metric.factor, metric.inverse)
+
+
+@inline
+def log_chance(gates: Array, logit: Array) -> float:
+    """Log probability of gates."""
+    total, product = 0.0, 1.0
+    for n in range(len(gates)):
+        against = logit[n] * (1.0 - 2.0 * gates[n])
+        total -= max(against, 0.0)
+        product *= 1.0 + exp_negative(-abs(against))
+        if n % 512 == 511:
+            total -= math.log(product)
+            product = 1.0
+    return total - math.log(product)
+
+
+@jit
+def spread_by_unit(weights: GatedPosition, scene: GatedWorkspace) -> Array:
+    """Sums over samples of the variance of outputs that each unit's gates leave open."""
+    m, units = weights.outgoing.shape
+    spread = np.zeros(units)
+    for a in range(units):
+        for i in range(m):
+            v = weights.outgoing[i, a]
+            spread[a] += v * v * sum_of(scene.unsure[a])
+    return spread
+
+
+@jit
+def open_behind(weights: GatedPosition, scene: GatedWorkspace, order: Array) -> Array:
+    """Covariance of the response given the gates of units before one, from the last in an order.
+
+    The covariances are (units + 1, m (m + 1) / 2, n_obs); the last one is given all gates.
+    """
+    (units, n_obs), m, n_pairs = scene.logit.shape, len(scene.mean), len(scene.total)
+    behind = np.empty((units + 1, n_pairs, n_obs))
+    fill_noise(weights, scene, behind[units])
+    for i in range(units - 1, -1, -1):
+        a, pair = order[units - 1 - i], 0
+        for j in range(m):
+            for k in range(j, m):
+                product = weights.outgoing[j, a] * weights.outgoing[k, a]
+                for n in range(n_obs):
+                    behind[i, pair, n] = behind[i + 1, pair, n] + product * scene.unsure[a, n]
+                pair += 1
+    return behind
+
+
+@jit
+def add_gains(
+    scene: GatedWorkspace, pairs: Array, residual: Array, outgoing: Array, unit: int, odds: Array
+) -> None:
+    """Add to log odds what residuals of covariance ``pairs`` (m (m + 1) / 2, n_obs) say."""
+    (m, n_obs), active = residual.shape, scene.active[unit]
+    own, known = np.empty(m), np.empty((m, m))
+    if m == 1:
+        v = outgoing[0, unit]
+        for n in range(n_obs):
+            seen = v * active[n] if scene.own[0, n] > 0.0 else 0.0
+            odds[n] += seen * (residual[0, n] - 0.5 * seen) / pairs[0, n]
+        return
+    for n in range(n_obs):
+        invert_at(scene, pairs, n, own, known)
+        for i in range(m):
+            for j in range(m):
+                rest = residual[j, n] - 0.5 * outgoing[j, unit] * active[n]
+                odds[n] += outgoing[i, unit] * active[n] * known[i, j] * rest
+
+
+@jit
+def log_ratio_gates(
+    weights: GatedPosition, scene: GatedWorkspace, uniform: Array, gates: Array, draws: bool
+) -> float:
+    """Log of the exact density of response and gates over the smooth one and that of their draw.
+
+    Gates are drawn, or else weighed as they are, unit by unit, each given those before it and the
+    moments of those behind it. Those that leave most open come first, since of these a Gaussian
+    says least. After the density.
+    """
+    (units, n_obs), m = gates.shape, len(scene.mean)
+    residual, own, known = scene.response - scene.mean, np.empty(m), np.empty((m, m))
+    log_factor, before, after = -log_likelihood(scene), np.empty(n_obs), np.empty(n_obs)
+    order = np.argsort(spread_by_unit(weights, scene), kind="mergesort")
+    behind = open_behind(weights, scene, order)
+    for i in range(units):
+        a = order[units - 1 - i]
+        # Log odds of the unit by its weights, and by what is left of the response too.
+        by_weights = np.dot(scene.inputs, weights.rows[a])
+        for n in range(n_obs):
+            before[n] = scene.logit[a, n] + scene.logit_factor[a, n] * by_weights[n]
+            after[n] = before[n]
+        for j in range(m):
+            v = weights.outgoing[j, a]
+            for n in range(n_obs):
+                residual[j, n] += v * scene.expected[a, n]
+        add_gains(scene, behind[i + 1], residual, weights.outgoing, a, after)
+        # The gates, and what they leave of the response.
+        if draws:
+            for n in range(n_obs):
+                gates[a, n] = 1.0 if uniform[a, n] < logistic(after[n]) else 0.0
+        log_factor += log_chance(gates[a], before) - log_chance(gates[a], after)
+        for j in range(m):
+            v = weights.outgoing[j, a]
+            for n in range(n_obs):
+                residual[j, n] -= gates[a, n] * v * scene.active[a, n]
+    # Density of the response given all gates.
+    for n in range(n_obs):
+        log_factor -= 0.5 * invert_at(scene, behind[units], n, own, known)
+        for i in range(m):
+            for j in range(m):
+                log_factor -= 0.5 * residual[i, n] * known[i, j] * residual[j, n]
+    return log_factor
 
 
 @inline

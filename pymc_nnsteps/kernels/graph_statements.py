@@ -63,9 +63,6 @@ def _constant(variable: Variable) -> Any:
     return variable.data
 
 
-Statement = Callable[[Any, Apply, list[str], list[str], Any], str]
-
-
 @functools.singledispatch
 def statement(op: Op, node: Apply, x: list[str], y: list[str], writer: Any) -> str:
     """A statement that declares results, named ``y``, of arrays named ``x``."""

@@ -5,6 +5,10 @@ as an operation on the few numbers of a small network takes, and Numba takes a m
 one. Here a graph becomes a function in a unit of its own: one statement for each operation, those
 of ``graphs.hpp``, and a loop for each function of numbers, whose C code is PyTensor's. What is not
 known is refused.
+
+PyTensor's C code of some functions of numbers is missing, takes no integers, or computes something
+else than its Python: the digamma function at its poles, the trigamma function below zero, float32 +
+int64 in single precision. These are calls of SciPy's functions, or have code of their own.
 """
 
 from pathlib import Path
@@ -15,8 +19,11 @@ from pymc.pytensorf import resolve_backend_compile_kwargs
 from pytensor.compile.mode import Mode
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.rewriting.basic import GraphRewriter
 from pytensor.link.basic import JITLinker
-from pytensor.scalar.basic import ScalarOp
+from pytensor.scalar.basic import IntDiv, ScalarOp
+from pytensor.scalar.math import PolyGamma, TriGamma
+from pytensor.tensor.basic import cast
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.type import tensor
 
@@ -24,7 +31,8 @@ from pymc_nnsteps.kernels import elementwise, jit, native
 from pymc_nnsteps.kernels.compiling import BEFORE_FUSION, FIRST, SPECIAL_MATRICES, MultiplyUnsigned
 from pymc_nnsteps.kernels.expressions import UntranslatableError, number
 from pymc_nnsteps.kernels.graph_statements import array_type, axes_of, statement, type_of
-from pymc_nnsteps.kernels.special_functions import UseSpecialFunctions
+from pymc_nnsteps.kernels.native import SPECIAL
+from pymc_nnsteps.kernels.rewriting import KeptMode
 
 MOST_ENTRIES = 10_000
 """Largest size of a constant, whose entries are written out."""
@@ -140,6 +148,76 @@ def _(op: Elemwise, node: Apply, x: list[str], y: list[str], writer: Translation
     )
 
 
+PSI = f"of_scipy<{SPECIAL.index('psi')}>"
+
+TABLE = f"""
+#ifndef SPECIAL
+#define SPECIAL {len(SPECIAL)}
+extern "C" __attribute__((visibility("default"))) void *special[SPECIAL];
+void *special[SPECIAL];
+template <int K, class... X> double of_scipy(X... x) {{
+    return ((double (*)(decltype(double(x))..., int))special[K])(double(x)..., 0);
+}}
+#endif
+"""
+"""C++ of addresses of SciPy's functions, and of their calls."""
+
+OWN: dict[type[ScalarOp], str] = {
+    TriGamma: "graphs::polygamma(1, {0})",
+    PolyGamma: f"({{0}} ? graphs::polygamma({{0}}, {{1}}) : {PSI}({{1}}))",
+    IntDiv: "graphs::floor_of_quotient({0}, {1})",
+}
+"""Expressions of functions that SciPy has no address of."""
+
+
+class InCpp(ScalarOp):
+    """A function of numbers whose C++ code is an expression with places for the arguments."""
+
+    __props__ = ("op", "code")
+
+    def __init__(self, op: ScalarOp, code: str) -> None:
+        super().__init__(op.output_types_preference, str(op))
+        self.op, self.code = op, code
+
+    @override
+    def c_support_code(self, **options: Any) -> str:
+        return TABLE
+
+    @override
+    def c_code(self, node: Apply, name: str, x: Any, y: Any, sub: Any) -> str:
+        return f"{y[0]} = {self.code.format(*x)};"
+
+
+def _restated(node: Apply) -> Variable | None:
+    """The same by other code or of other types; None where PyTensor's code does what is said."""
+    op, dtype = node.op.scalar_op, node.outputs[0].type.dtype
+    if not dtype.startswith("float") or len(node.outputs) > 1:
+        return None
+    name = (getattr(op, "nfunc_spec", None) or [""])[0].removeprefix("scipy.special.")
+    code = OWN.get(type(op))
+    if name in SPECIAL:
+        places = ", ".join(f"{{{k}}}" for k in range(len(node.inputs)))
+        code = f"of_scipy<{SPECIAL.index(name)}>({places})"
+    if code is not None:
+        return Elemwise(InCpp(op, code)).make_node(*node.inputs).outputs[0]
+    is_refused = elementwise.code_of(node, in_graph=True) is None
+    narrow = {v.type.dtype for v in node.inputs if is_refused or v.type.dtype == "float32"}
+    if narrow <= {dtype} or (len(node.inputs) == 1 and not is_refused):
+        return None
+    inputs = [cast(v, dtype) if v.type.dtype in narrow else v for v in node.inputs]
+    return node.op.make_node(*inputs).outputs[0]
+
+
+class UseSpecialFunctions(GraphRewriter):
+    """Replace functions of numbers whose C code in PyTensor is not what its Python does."""
+
+    @override
+    def apply(self, fgraph: FunctionGraph) -> None:
+        for node in fgraph.toposort():
+            if isinstance(node.op, Elemwise) and (found := _restated(node)) is not None:
+                fgraph.replace_validate(node.outputs[0], found)
+
+
 HEADERS = (elementwise.PREAMBLE, jit.HEADER, Path(__file__).with_name("graphs.hpp"))
 
 EXCLUDED = ("inplace", "BlasOpt", "local_careduce_fusion", *SPECIAL_MATRICES)
@@ -150,7 +228,7 @@ def in_cpp(*together: tuple[jit.Kernel, str]) -> Mode:
     """The mode of functions that are one unit of C++, built together with kernels."""
     mode = resolve_backend_compile_kwargs("c", None)["mode"].excluding(*EXCLUDED)
     mode = mode.register((MultiplyUnsigned(), FIRST), (UseSpecialFunctions(), BEFORE_FUSION))
-    return Mode(CppLinker(*together), mode.provided_optimizer)
+    return KeptMode(CppLinker(*together), mode.provided_optimizer)
 
 
 class CppLinker(JITLinker):

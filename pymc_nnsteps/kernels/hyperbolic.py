@@ -7,6 +7,7 @@ call of a library stand in the way of vector instructions.
 
 import math
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -15,61 +16,39 @@ from pymc_nnsteps.kernels.in_numba import inline, jit
 COEFFICIENTS = tuple(1 / math.factorial(k) for k in range(1, 13))
 """Taylor series of E, exact to the last digit up to an argument of 0.3125."""
 
-LARGEST = 20.0
-"""Where the tangent is one, to the last digit."""
-
-DOUBLINGS = 7
-
-SINGLE = tuple(np.float32(c) for c in COEFFICIENTS[:7])
-SINGLE_LARGEST, SINGLE_DOUBLINGS = np.float32(10), 6
-"""The same in float32."""
-
 FUSED = {"contract"}
 """A product and a sum may be one instruction, which rounds once."""
 
 
-@partial(inline, fastmath=FUSED)
-def tanh_of_number(x: float) -> float:
-    """``tanh(x)``, to some units in the last place."""
-    y = -min(abs(x), LARGEST) * (2 / 2**DOUBLINGS)
-    total = COEFFICIENTS[11]
-    for k in range(10, -1, -1):
-        total = total * y + COEFFICIENTS[k]
-    e = total * y
-    for _ in range(DOUBLINGS):
-        e = e * (e + 2)
-    return math.copysign(-e / (e + 2), x)
+def tangent(kind: type[np.floating], n_terms: int, largest: float, doublings: int) -> Any:
+    """``np.tanh`` of an array of a floating-point type, to some units in the last place.
+
+    So many terms and doublings are right to the last digit, and the tangent of the largest is one.
+    """
+    coefficients = tuple(kind(c) for c in COEFFICIENTS[:n_terms])
+    most, factor, two = kind(largest), kind(2 / 2**doublings), kind(2)
+
+    @partial(inline, fastmath=FUSED)
+    def of_number(x: Any) -> Any:
+        y = -min(abs(x), most) * factor
+        total = coefficients[n_terms - 1]
+        for k in range(n_terms - 2, -1, -1):
+            total = total * y + coefficients[k]
+        e = total * y
+        for _ in range(doublings):
+            e = e * (e + two)
+        return np.copysign(-e / (e + two), x)
+
+    @partial(jit, fastmath=FUSED)
+    def of_array(x: np.ndarray) -> np.ndarray:
+        result = np.empty(x.shape, kind)
+        given, found = x.ravel(), result.ravel()
+        for i in range(given.size):
+            found[i] = of_number(given[i])
+        return result
+
+    return of_array
 
 
-@partial(inline, fastmath=FUSED)
-def tanh_of_single(x: np.float32) -> np.float32:
-    """``tanh(x)`` in float32."""
-    two = np.float32(2)
-    y = -min(abs(x), SINGLE_LARGEST) * np.float32(2 / 2**SINGLE_DOUBLINGS)
-    total = SINGLE[6]
-    for k in range(5, -1, -1):
-        total = total * y + SINGLE[k]
-    e = total * y
-    for _ in range(SINGLE_DOUBLINGS):
-        e = e * (e + two)
-    return np.copysign(-e / (e + two), x)
-
-
-@partial(jit, fastmath=FUSED)
-def tanh(x: np.ndarray) -> np.ndarray:
-    """``np.tanh`` of an array of float64."""
-    result = np.empty(x.shape)
-    given, found = x.ravel(), result.ravel()
-    for i in range(given.size):
-        found[i] = tanh_of_number(given[i])
-    return result
-
-
-@partial(jit, fastmath=FUSED)
-def tanh_single(x: np.ndarray) -> np.ndarray:
-    """``np.tanh`` of an array of float32, as :func:`tanh`."""
-    result = np.empty(x.shape, np.float32)
-    given, found = x.ravel(), result.ravel()
-    for i in range(given.size):
-        found[i] = tanh_of_single(given[i])
-    return result
+tanh = tangent(np.float64, 12, 20.0, 7)
+tanh_single = tangent(np.float32, 7, 10.0, 6)

@@ -14,17 +14,18 @@ from pymc_nnsteps.kernels.linear_algebra import (
     MOST_LOST,
     Array,
     copy,
+    fill_factor,
     put,
     solve,
     sum_of,
-    try_to_factorise,
 )
 from pymc_nnsteps.kernels.rows import (
     LayerWeights,
     QuadraticTerms,
+    SampleSums,
     acceptance_probability,
     add_squares,
-    empty_halves,
+    empty_sums,
     empty_whitened,
     fill_precision,
     leave_out,
@@ -70,17 +71,6 @@ class Unit(NamedTuple):
     # precision, factor of shape (d, d): ``P`` and its Cholesky factor.
     precision: Array
     factor: Array
-
-
-class RowScratch(NamedTuple):
-    """Room for sums over samples."""
-
-    changed: Array  # shape (n_obs,): samples that a proposal takes to other pieces come first
-    chosen: Array  # shape (n_obs,): samples whose squares are added come first
-    weight: Array  # shape (n_obs,)
-    # left, right: as :func:`~pymc_nnsteps.kernels.rows.empty_halves` makes them.
-    left: Array
-    right: Array
 
 
 class Moved(NamedTuple):
@@ -164,51 +154,29 @@ def fill_level(unit: Unit) -> None:
 
 
 @inline
-def look_above(
-    whitened: Array, residual: Array, column: int, unit: Unit, seen: QuadraticTerms
-) -> None:
-    """Fill what is seen of a unit's activations, without their own part."""
-    score_and_curvature(whitened, residual, column, seen)
-    fill_level(unit)
-    leave_out(unit.level, seen)
-
-
-@inline
-def fill_precision_of(fixed: Fixed, seen: QuadraticTerms, unit: Unit, scratch: RowScratch) -> None:
+def fill_precision_of(fixed: Fixed, seen: QuadraticTerms, unit: Unit, sums: SampleSums) -> None:
     """Fill ``P`` on the unit's pieces."""
     for n in range(len(unit.slope)):
-        scratch.weight[n] = seen.curvature[n] * unit.slope[n] * unit.slope[n]
-    left, right = scratch.left, scratch.right
-    fill_precision(
-        fixed.prior, fixed.inputs, scratch.weight, scratch.chosen, left, right, unit.precision
-    )
-
-
-@jit
-def first_precision(fixed: Fixed, seen: QuadraticTerms, unit: Unit, scratch: RowScratch) -> float:
-    """Fill ``P`` and its factor on the unit's pieces, and return the last pivot."""
-    fill_precision_of(fixed, seen, unit, scratch)
-    put(unit.precision, unit.factor, 0, 0)
-    return try_to_factorise(unit.factor)
+        sums.weight[n] = seen.curvature[n] * unit.slope[n] * unit.slope[n]
+    fill_precision(fixed.prior, fixed.inputs, sums, unit.precision)
 
 
 @inline
 def update_precision(
-    fixed: Fixed, seen: QuadraticTerms, unit: Unit, new: Unit, samples: Array, scratch: RowScratch
+    fixed: Fixed, seen: QuadraticTerms, unit: Unit, new: Unit, samples: Array, sums: SampleSums
 ) -> bool:
     """Fill P of new slopes: by the samples that change theirs, unless that loses digits.
 
     Returns whether it does not.
     """
-    curvature, slope, new_slope, change = seen.curvature, unit.slope, new.slope, scratch.weight
+    curvature, slope, new_slope, change = seen.curvature, unit.slope, new.slope, sums.weight
     for k in range(len(samples)):
         n = samples[k]
         change[n] = curvature[n] * (new_slope[n] * new_slope[n] - slope[n] * slope[n])
     put(unit.precision, new.precision, 0, 0)
-    left, right = scratch.left, scratch.right
     for sign in SIGNS:
-        chosen = scratch.chosen[: choose(samples, change, sign, scratch.chosen)]
-        add_squares(sign, fixed.inputs, chosen, change, left, right, new.precision)
+        chosen = sums.samples[: choose(samples, change, sign, sums.samples)]
+        add_squares(sign, fixed.inputs, chosen, sums, new.precision)
     kept_digits = True
     for j in range(len(fixed.prior)):
         if new.precision[j, j] < MOST_LOST * unit.precision[j, j]:
@@ -262,35 +230,18 @@ def propose(
 
 @inline
 def look_back(
-    fixed: Fixed, seen: QuadraticTerms, unit: Unit, new: Unit, linear: Array, scratch: RowScratch
-) -> bool:
+    fixed: Fixed, seen: QuadraticTerms, unit: Unit, new: Unit, linear: Array, changed: Array,
+    sums: SampleSums,
+) -> bool:  # fmt: skip
     """Fill the proposal from a new row, and turn ``P m`` into its own; False if there is none."""
-    samples = scratch.changed[: find_changed(unit, new, scratch.changed)]
-    if update_precision(fixed, seen, unit, new, samples, scratch):
+    samples = changed[: find_changed(unit, new, changed)]
+    if update_precision(fixed, seen, unit, new, samples, sums):
         add_scores(fixed, seen, unit, new, samples, linear)
     else:
-        fill_precision_of(fixed, seen, new, scratch)
+        fill_precision_of(fixed, seen, new, sums)
         fill_score(fixed.noise, seen, new)
         sum_scores(fixed, new.score, linear)
-    put(new.precision, new.factor, 0, 0)
-    return try_to_factorise(new.factor) > 0.0
-
-
-@inline
-def weigh(
-    fixed: Fixed,
-    seen: QuadraticTerms,
-    unit: Unit,
-    new: Unit,
-    linear: Array,
-    rho: float,
-    normal: Array,
-    scratch: RowScratch,
-) -> float:
-    """Log of the ratio of densities and proposals, with ``P m`` of the new row."""
-    log_ratio = log_ratio_levels(unit.level, new.level, seen, scratch.weight)
-    log_ratio += log_ratio_weights(fixed, unit, new, solve_both(new.factor, linear), rho, normal)
-    return log_ratio
+    return fill_factor(new.precision, new.factor) > 0.0
 
 
 @inline
@@ -322,14 +273,6 @@ def empty_unit(n_obs: int, d: int) -> Unit:
 
 
 @inline
-def empty_scratch(n_obs: int, d: int) -> RowScratch:
-    """Room for sums over samples."""
-    left, right = empty_halves(d)
-    changed, chosen = np.empty(n_obs, np.int64), np.empty(n_obs, np.int64)
-    return RowScratch(changed, chosen, np.empty(n_obs), left, right)
-
-
-@inline
 def keep(new: Unit, unit: Unit) -> None:
     """Let a proposal take a unit's place."""
     copy(new.row, unit.row)
@@ -349,16 +292,6 @@ def read_units(
     for a in range(len(pre)):
         read_pieces(pre[a], activation, slope[a], intercept[a])
     return slope, intercept, pre - np.dot(layer.rows, layer.inputs.T)
-
-
-@jit
-def read_layer(
-    layer: LayerWeights, pre: Array, activation: ActivationPieces, above: Above
-) -> tuple[Array, Array, Array, Array]:
-    """Slopes, intercepts and noise of the pre-activations, and what is left of the response."""
-    slope, intercept, noise = read_units(layer, pre, activation)
-    residual = above.response.T - np.dot(above.design, slope * pre + intercept)
-    return slope, intercept, noise, residual
 
 
 @jit
@@ -396,18 +329,18 @@ def move_rows(
     ``rho``, (units,), are autocorrelations of Crank-Nicolson proposals in [0, 1]; a row of one
     stays. Normals are (passes, units, d), uniform numbers (passes, units).
     """
-    units, d = layer.rows.shape
-    n_obs = len(layer.inputs)
+    (units, d), n_obs = layer.rows.shape, len(layer.inputs)
     rows, pre = layer.rows.copy(), pre.copy()
     if (rho == 1.0).all():
         return Moved(rows, pre, np.ones(units))
     acceptance, pivots, whitened = np.zeros(units), np.empty(units), empty_whitened(above)
     held = whitened.shape[1]
-    slope, intercept, noise, residual = read_layer(layer, pre, activation, above)
+    slope, intercept, noise = read_units(layer, pre, activation)
+    residual = above.response.T - np.dot(above.design, slope * pre + intercept)
     precisions, factors = np.empty((units, d, d)), np.empty((units, d, d))
     level, score, linear = np.empty(n_obs), np.empty(n_obs), np.empty(d)
     seen, new = QuadraticTerms(np.empty(n_obs), np.empty(n_obs)), empty_unit(n_obs, d)
-    scratch = empty_scratch(n_obs, d)
+    changed, sums = np.empty(n_obs, np.int64), empty_sums(n_obs, d)
 
     for p in range(len(normal)):
         for a in range(units):
@@ -417,14 +350,16 @@ def move_rows(
                 acceptance[a] = 1.0
                 continue
             fixed = Fixed(layer.inputs, layer.prior[a], layer.prior_linear[a], noise[a])
-            unit = Unit(
-                rows[a], pre[a], slope[a], intercept[a], level, score, precisions[a], factors[a]
-            )
-            look_above(whitened, residual, a % held, unit, seen)
+            row, z, precision, factor = rows[a], pre[a], precisions[a], factors[a]
+            unit = Unit(row, z, slope[a], intercept[a], level, score, precision, factor)
+            score_and_curvature(whitened, residual, a % held, seen)
+            fill_level(unit)
+            leave_out(level, seen)
 
             # The law of the row while it stays on these pieces.
             if p == 0:
-                pivots[a] = first_precision(fixed, seen, unit, scratch)
+                fill_precision_of(fixed, seen, unit, sums)
+                pivots[a] = fill_factor(unit.precision, unit.factor)
             if pivots[a] <= 0.0:
                 continue
             mean = mean_of(fixed, seen, unit, linear)
@@ -434,9 +369,11 @@ def move_rows(
 
             # A proposal from there, and the one back.
             propose(fixed, unit, mean, rho[a], normal[p, a], activation, new)
-            if not look_back(fixed, seen, unit, new, linear, scratch):
+            if not look_back(fixed, seen, unit, new, linear, changed, sums):
                 continue
-            log_ratio = weigh(fixed, seen, unit, new, linear, rho[a], normal[p, a], scratch)
+            back = solve_both(new.factor, linear)
+            log_ratio = log_ratio_levels(level, new.level, seen, sums.weight)
+            log_ratio += log_ratio_weights(fixed, unit, new, back, rho[a], normal[p, a])
             probability = acceptance_probability(log_ratio)
             acceptance[a] = min(1.0, acceptance[a] + probability / len(normal))
             if uniform[p, a] < probability:

@@ -11,24 +11,20 @@ import numpy as np
 from pymc_nnsteps.kernels.collapse import Above
 from pymc_nnsteps.kernels.error_functions import exp_negative
 from pymc_nnsteps.kernels.jit import inline, jit
-from pymc_nnsteps.kernels.linear_algebra import (
-    Array,
-    copy,
-    solve,
-    solve_transposed,
-    try_to_factorise,
-)
+from pymc_nnsteps.kernels.linear_algebra import Array, copy, solve, try_to_factorise
 from pymc_nnsteps.kernels.rows import (
     LayerWeights,
     QuadraticTerms,
+    SampleSums,
     acceptance_probability,
-    empty_halves,
+    empty_sums,
     empty_whitened,
     fill_precision,
     leave_out,
     log_ratio_prior,
     log_ratio_proposals,
     score_and_curvature,
+    solve_both,
     update_residual,
     whiten_samples,
 )
@@ -58,18 +54,6 @@ class GatedUnit(NamedTuple):
     level: Array
     level_factor: Array
     prob: Array  # probability of an open gate after what is seen of activations
-
-
-class GateScratch(NamedTuple):
-    """What a row is told with its gates summed out, and room for sums over samples."""
-
-    score: Array  # shape (n_obs,): derivative of the log likelihood by ``x . w``.
-    # shape (n_obs,): precision of the proposal, which open gates that are unlikely leave out.
-    information: Array
-    samples: Array  # shape (n_obs,): samples whose squares are added come first
-    # left, right: as :func:`~pymc_nnsteps.kernels.rows.empty_halves` makes them.
-    left: Array
-    right: Array
 
 
 class Fixed(NamedTuple):
@@ -120,8 +104,13 @@ def sum_log_likelihood(gate: GatedUnit, seen: QuadraticTerms, prior_prob: Array)
 
 
 @jit
-def gated_log_likelihood(gate: GatedUnit, seen: QuadraticTerms, told: GateScratch) -> float:
-    """Fill what a row is told, and the chance of open gates, and return the log likelihood.
+def gated_log_likelihood(
+    gate: GatedUnit, seen: QuadraticTerms, score: Array, information: Array
+) -> float:
+    """Fill the derivative of the log likelihood by ``x . w``, and return the log likelihood.
+
+    The chance of open gates is filled too, and the information (n_obs,) for the precision of the
+    proposal, which open gates that are unlikely leave out.
 
     With the odds of an open gate ``log s / (1 - s)`` before and ``u = logit + g m - c m^2 / 2``
     after what is seen of activations at ``m``, the level of open ones, that is the sum of
@@ -130,7 +119,7 @@ def gated_log_likelihood(gate: GatedUnit, seen: QuadraticTerms, told: GateScratc
     """
     logit, level, gradient, curvature = gate.logit, gate.level, seen.gradient, seen.curvature
     logit_factor, level_factor, prob = gate.logit_factor, gate.level_factor, gate.prob
-    score, information, prior_prob = told.score, told.information, told.score
+    prior_prob = score
     for n in range(len(logit)):
         prob[n] = logistic(logit[n] + level[n] * (gradient[n] - 0.5 * curvature[n] * level[n]))
     for n in range(len(logit)):
@@ -148,12 +137,10 @@ def gated_log_likelihood(gate: GatedUnit, seen: QuadraticTerms, told: GateScratc
 @jit
 def find_step(fixed: Fixed, row: Array, score: Array, factor: Array) -> Array:
     """``P^{-1} grad`` of a row's log density with the Cholesky factor of P."""
-    step = np.dot(score, fixed.inputs)
-    for j in range(len(step)):
-        step[j] += fixed.prior_linear[j] - fixed.prior[j] * row[j]
-    solve_transposed(factor, step)
-    solve(factor, step)
-    return step
+    gradient = np.dot(score, fixed.inputs)
+    for j in range(len(gradient)):
+        gradient[j] += fixed.prior_linear[j] - fixed.prior[j] * row[j]
+    return solve_both(factor, gradient)
 
 
 @inline
@@ -179,16 +166,16 @@ def look_from(
     row: Array,
     gate: GatedUnit,
     seen: QuadraticTerms,
-    scratch: GateScratch,
+    score: Array,
+    sums: SampleSums,
     law: Proposal,
 ) -> tuple[float, float]:
     """Fill the law of proposals from a row; returns its log likelihood and the last pivot."""
-    log_density = gated_log_likelihood(gate, seen, scratch)
-    information, left, right = scratch.information, scratch.left, scratch.right
-    fill_precision(fixed.prior, fixed.inputs, information, scratch.samples, left, right, law.factor)
+    log_density = gated_log_likelihood(gate, seen, score, sums.weight)
+    fill_precision(fixed.prior, fixed.inputs, sums, law.factor)
     pivot = try_to_factorise(law.factor)
     if pivot > 0.0:
-        copy(find_step(fixed, row, scratch.score, law.factor), law.step)
+        copy(find_step(fixed, row, score, law.factor), law.step)
     return log_density, pivot
 
 
@@ -237,13 +224,6 @@ def redraw(gate: GatedUnit, uniform: Array, mean: Array, gates: Array) -> Array:
         gates[n] = 1.0 if uniform[n] < gate.prob[n] else 0.0
         shift[n] = gates[n] * gate.level[n] - mean[n]
     return shift
-
-
-@inline
-def empty_scratch(n_obs: int, d: int) -> GateScratch:
-    """Room for what a row is told, and for sums over samples."""
-    left, right = empty_halves(d)
-    return GateScratch(np.empty(n_obs), np.empty(n_obs), np.empty(n_obs, np.int64), left, right)
 
 
 @jit
@@ -295,7 +275,7 @@ def move_gated_rows(
     seen, mean = QuadraticTerms(np.empty(n_obs), np.empty(n_obs)), np.empty(n_obs)
     prob, new_prob = np.empty(n_obs), np.empty(n_obs)
     new_logit, new_level = np.empty(n_obs), np.empty(n_obs)
-    scratch = empty_scratch(n_obs, d)
+    score, sums = np.empty(n_obs), empty_sums(n_obs, d)
     here, there = Proposal(np.empty(d), np.empty((d, d))), Proposal(np.empty(d), np.empty((d, d)))
 
     for p in range(len(normal)):
@@ -312,13 +292,13 @@ def move_gated_rows(
             look_above(whitened, residual, a % held, opened[a], gate, seen, mean)
 
             # A proposal, and the one back, with the gates summed out.
-            log_density, pivot = look_from(fixed, row, gate, seen, scratch, here)
+            log_density, pivot = look_from(fixed, row, gate, seen, score, sums, here)
             lost = not (pivot == pivot and math.isfinite(log_density))
             if pivot > 0.0:
                 lost = lost or not math.isfinite(here.step[0])
                 change = propose(layer.inputs, gate, here, rho[a], normal[p, a], new)
                 new_row = row + change
-                new_density, new_pivot = look_from(fixed, new_row, new, seen, scratch, there)
+                new_density, new_pivot = look_from(fixed, new_row, new, seen, score, sums, there)
                 if new_pivot > 0.0:
                     log_ratio = new_density - log_density
                     log_ratio += log_ratio_prior(row, new_row, fixed.prior, fixed.prior_linear)

@@ -21,7 +21,7 @@ from pymc_nnsteps.kernels.interweaving import (
     read_units,
 )
 from pymc_nnsteps.kernels.jit import inline, jit
-from pymc_nnsteps.kernels.linear_algebra import Array, put, try_to_factorise
+from pymc_nnsteps.kernels.linear_algebra import Array, fill_factor, put
 from pymc_nnsteps.kernels.rows import (
     LayerWeights,
     acceptance_probability,
@@ -76,8 +76,7 @@ def factorise_kernel(prior: Array, design: Array, precision: Array, factor: Arra
     put(np.dot(design.T, design), precision, 0, 0)
     for j in range(len(prior)):
         precision[j, j] += prior[j]
-    put(precision, factor, 0, 0)
-    return try_to_factorise(factor)
+    return fill_factor(precision, factor)
 
 
 @jit

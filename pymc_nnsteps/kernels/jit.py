@@ -227,13 +227,8 @@ def calls() -> Any:
 def digest() -> str:
     """A name that changes with the text of any kernel, and of what translates them."""
     files = [*HERE.glob("*.py"), *HERE.glob("*.hpp"), *HERE.parent.glob("random/*.py")]
-    files.append(HERE.parent / "distributions/bessel.py")
+    files.append(HERE.parent / "distributions/generalized_inverse_gaussian.py")
     return native.digest("".join(file.read_text() for file in sorted(files)))
-
-
-def jit(function: Callable[..., Any]) -> Any:
-    """A kernel."""
-    return Kernel(function)
 
 
 class Plain(Kernel):
@@ -244,19 +239,9 @@ class Plain(Kernel):
         return self._function(*arguments)
 
 
-def plain(function: Callable[..., Any]) -> Any:
-    """A kernel that is Python where Python calls it."""
-    return Plain(function)
-
-
-def fused(function: Callable[..., Any]) -> Any:
-    """A kernel in which a product and a sum may be one operation."""
-    return Kernel(function, is_fused=True)
-
-
-def inline(function: Callable[..., Any]) -> Any:
-    """A kernel that becomes a part of each that calls it."""
-    return Kernel(function, is_inline=True)
+jit, plain = Kernel, Plain
+fused, inline = functools.partial(Kernel, is_fused=True), functools.partial(Kernel, is_inline=True)
+"""Decorators of the four kinds of kernels."""
 
 
 def version() -> int:

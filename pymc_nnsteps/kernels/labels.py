@@ -1,7 +1,7 @@
-"""Gaussian blocks with a precision matrix per label.
+"""Gaussian blocks with a precision matrix per label, and drawn by reflections of what is seen.
 
 Labels (units of a layer, samples) are independent given the rest. Each loop over them holds what it
-needs for one label at a time.
+needs for one label at a time. Reflections serve where a precision matrix would lose digits.
 """
 
 import math
@@ -10,6 +10,7 @@ import numpy as np
 
 from pymc_nnsteps.kernels.jit import jit
 from pymc_nnsteps.kernels.linear_algebra import (
+    TOO_PRECISE,
     Array,
     copy,
     keeps_digits,
@@ -18,7 +19,176 @@ from pymc_nnsteps.kernels.linear_algebra import (
     try_to_factorise,
     weighted_gram,
 )
-from pymc_nnsteps.kernels.reflections import draw_by_reflections, roots_of, stack_prior, stack_seen
+
+
+@jit
+def roots_of(precision: Array) -> Array:
+    """Square roots of precisions, which must not be negative or infinite."""
+    if np.isinf(precision).any() or (precision < 0.0).any():
+        raise np.linalg.LinAlgError(TOO_PRECISE)
+    return np.sqrt(precision.astype(np.float64))
+
+
+@jit
+def stack_seen(
+    design: Array, weight: Array, gain: Array, response: Array, rows: Array, targets: Array
+) -> None:
+    """Fill in what is seen, in units of its standard deviation: rows (n, d), targets (n, labels).
+
+    The design (n, d) times the gain is seen with precisions ``weight``; zero: it is not seen. Both
+    may be of length one, as may either axis of the response (labels, n).
+    """
+    root = roots_of(weight)
+    for i in range(len(rows)):
+        own = root[i % len(root)]
+        scale = own * gain[i % len(gain)]
+        for j in range(rows.shape[1]):
+            rows[i, j] = scale * design[i, j] if own != 0.0 else 0.0
+        for k in range(targets.shape[1]):
+            seen = response[k % len(response), i % response.shape[1]]
+            targets[i, k] = own * seen if own != 0.0 else 0.0
+
+
+@jit
+def stack_prior(prior: Array, mean: Array, rows: Array, targets: Array) -> None:
+    """Fill in the prior, in units of its standard deviation: rows (d, d), targets (d, labels).
+
+    Either axis of the mean, (labels, d), may be of length one.
+    """
+    root = roots_of(prior)
+    rows[:] = 0.0
+    for j in range(len(root)):
+        rows[j, j] = root[j]
+        for k in range(targets.shape[1]):
+            targets[j, k] = root[j] * mean[k % len(mean), j % mean.shape[1]]
+
+
+@jit
+def draw_by_reflections(rows: Array, targets: Array, noise: Array) -> Array:
+    r"""Draw ``N(P^{-1} A^T b, P^{-1})``, ``P = A^T A``, without forming either product.
+
+    With :math:`A = Q R` the draw is :math:`R^{-1} (Q^T b + \text{noise})`. Householder reflections
+    with pivoting of columns, and with the largest rows first, keep the digits of rows of very
+    different sizes (Cox and Higham, 1998). ``A`` is (m, d), ``b`` (m, labels), noise standard
+    normal (labels, d). The draw is NaN if there is a NaN among these.
+    """
+    m, d = rows.shape
+    labels = targets.shape[1]
+    # Rows in descending order of their largest entry.
+    sizes = np.empty(m)
+    for i in range(m):
+        sizes[i] = -np.abs(rows[i]).max()
+    order = np.argsort(sizes, kind="mergesort")
+    a, b = rows[order], targets[order]
+    columns = np.arange(d)
+    onto_a, onto_b = np.empty(d), np.empty(labels)
+    for j in range(d):
+        # Pivot: the column with the largest norm from row j on.
+        squares = np.zeros(d)
+        for i in range(j, m):
+            for k in range(j, d):
+                squares[k] += a[i, k] * a[i, k]
+        pivot = j + np.argmax(squares[j:])
+        columns[j], columns[pivot] = columns[pivot], columns[j]
+        for i in range(m):
+            a[i, j], a[i, pivot] = a[i, pivot], a[i, j]
+        # Reflect what is left of all columns and targets, so that column j is zero below row j.
+        diagonal = -math.copysign(math.sqrt(squares[pivot]), a[j, j])
+        a[j, j] -= diagonal
+        onto_a[:], onto_b[:] = 0.0, 0.0
+        for i in range(j, m):
+            for k in range(j + 1, d):
+                onto_a[k] += a[i, j] * a[i, k]
+            for k in range(labels):
+                onto_b[k] += a[i, j] * b[i, k]
+        for i in range(j, m):
+            scale = a[i, j] / (diagonal * a[j, j])
+            for k in range(j + 1, d):
+                a[i, k] += scale * onto_a[k]
+            for k in range(labels):
+                b[i, k] += scale * onto_b[k]
+        sizes[j] = diagonal
+    # Solve R x = Q^T b + noise, in the order of the columns that were given.
+    out = np.empty(noise.shape)
+    for k in range(labels):
+        for j in range(d - 1, -1, -1):
+            total = b[j, k] + noise[k, j]
+            for i in range(j + 1, d):
+                total -= a[j, i] * out[k, columns[i]]
+            out[k, columns[j]] = total / sizes[j]
+    if not np.isfinite(out).all():
+        if not (np.isnan(rows).any() or np.isnan(targets).any() or np.isnan(noise).any()):
+            raise np.linalg.LinAlgError(TOO_PRECISE)
+        out[:] = np.nan
+    return out
+
+
+@jit
+def cases_of(label: int, labels: int, index: Array) -> Array:
+    """Those whose label, of so many, is the given one; if the index is empty, the label itself."""
+    if len(index) == 0:
+        return np.full(1, label)
+    cases, count = np.empty(len(index), np.int64), 0
+    for case in range(len(index)):
+        if index[case] % labels == label:
+            cases[count] = case
+            count += 1
+    return cases[:count].copy()
+
+
+@jit
+def redraw_labels(
+    block: Array,
+    matrix: Array,
+    factor: Array,
+    design: Array,
+    weight: Array,
+    gain: Array,
+    response: Array,
+    index: Array,
+    prior: Array,
+    mean: Array,
+    noise: Array,
+) -> Array:
+    """Draw a block again where the factorisation that it was drawn by has lost digits.
+
+    ``matrix`` and ``factor``, (labels, k, k), are what was factorised and its Cholesky factor, NaN
+    if there is none. The design is (cases, n, d); weight, gain and response are (cases, n), as of
+    :func:`stack_seen`. ``index`` has the label of each case; if it is empty, the cases are the
+    labels. Block, prior, mean and noise are (labels, d). All but block, index and noise may be of
+    length one on their first axis.
+    """
+    (labels, d), n = noise.shape, design.shape[1]
+    out, redrawn = np.ascontiguousarray(block), False
+    if max(len(matrix), len(design), len(weight), len(gain), len(prior), len(index)) <= 1:
+        if not keeps_digits(matrix[0], factor[0]):
+            rows, targets = np.empty((n + d, d)), np.empty((n + d, labels))
+            stack_seen(design[0], weight[0], gain[0], response, rows[:n], targets[:n])
+            stack_prior(prior[0], mean, rows[n:], targets[n:])
+            out = draw_by_reflections(rows, targets, noise).astype(noise.dtype)
+        return out
+    for label in range(labels):
+        at = label % len(matrix)
+        if keeps_digits(matrix[at], factor[at]):
+            continue
+        if not redrawn:
+            out, redrawn = out.copy(), True
+        cases = cases_of(label, labels, index)
+        last, own = n * len(cases), label % len(mean)
+        rows, targets = np.empty((last + d, d)), np.empty((last + d, 1))
+        for i, case in enumerate(cases):
+            seen = case % len(response)
+            stack_seen(
+                design[case % len(design)],
+                weight[case % len(weight)],
+                gain[case % len(gain)],
+                response[seen : seen + 1],
+                rows[i * n : (i + 1) * n],
+                targets[i * n : (i + 1) * n],
+            )
+        stack_prior(prior[label % len(prior)], mean[own : own + 1], rows[last:], targets[last:])
+        copy(draw_by_reflections(rows, targets, noise[label : label + 1])[0], out[label])
+    return out
 
 
 @jit

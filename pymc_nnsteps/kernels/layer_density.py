@@ -263,19 +263,31 @@ def pull_back(place: LayerPosition, scene: LayerWorkspace, unit: int) -> None:
         scene.slope[unit, n] *= total
 
 
+class LayerDensity(NamedTuple):
+    """What the density depends on, and room."""
+
+    scene: LayerWorkspace
+    noise: Noise
+    activation: ActivationPieces
+
+
+@inline
+def place_in(q: Array, density: LayerDensity) -> LayerPosition:
+    """Parts of a vector of coordinates."""
+    units, d = density.scene.prior.shape
+    rows, last = units * d, len(q) - len(density.noise.moves)
+    return LayerPosition(q[:rows].reshape((units, d)), q[rows:last], q[last:])
+
+
 @jit
-def evaluate(
-    place: LayerPosition,
-    scene: LayerWorkspace,
-    noise: Noise,
-    activation: ActivationPieces,
-    slope: LayerPosition,
-) -> float:
-    """Log density at a place, and its slope."""
+def evaluate_layer(density: LayerDensity, q: Array, gradient: Array) -> float:
+    """Log density at coordinates; fills its slope."""
+    scene, noise = density.scene, density.noise
+    place, slope = place_in(q, density), place_in(gradient, density)
     m, units = len(scene.target), len(scene.variance)
     width = len(place.above) // m
-    forward(place, scene, activation)
-    density = log_likelihood(place, scene, noise)
+    forward(place, scene, density.activation)
+    log_density = log_likelihood(place, scene, noise)
     # Slopes in outgoing weights and biases, in rows, and in log variances.
     for i in range(m):
         seen = np.dot(scene.active, scene.score[i])
@@ -290,12 +302,13 @@ def evaluate(
         pull_back(place, scene, a)
     put(np.dot(scene.slope, scene.inputs), slope.rows, 0, 0)
     for a in range(units):
-        density += add_prior(place.rows[a], scene.prior[a], scene.prior_linear[a], slope.rows[a])
-    density += add_prior(place.above, scene.of_above, scene.of_above_linear, slope.above)
+        prior, linear = scene.prior[a], scene.prior_linear[a]
+        log_density += add_prior(place.rows[a], prior, linear, slope.rows[a])
+    log_density += add_prior(place.above, scene.of_above, scene.of_above_linear, slope.above)
     for k in range(len(place.shift)):
         slope.shift[k] = noise.by_shift[k] + 0.5 * noise.moves[k]
-        density += 0.5 * noise.moves[k] * place.shift[k]
-    return density
+        log_density += 0.5 * noise.moves[k] * place.shift[k]
+    return log_density
 
 
 @jit

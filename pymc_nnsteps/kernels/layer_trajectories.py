@@ -10,17 +10,19 @@ import numpy as np
 
 from pymc_nnsteps.kernels.collapse import Above
 from pymc_nnsteps.kernels.interweaving import ActivationPieces, read_units
-from pymc_nnsteps.kernels.jit import inline, jit
+from pymc_nnsteps.kernels.jit import jit
 from pymc_nnsteps.kernels.layer_density import (
+    LayerDensity,
     LayerPosition,
     LayerWorkspace,
     Noise,
     end_of_run,
-    evaluate,
+    evaluate_layer,
     fill_own,
     fill_spread,
     forward,
     know,
+    place_in,
     set_noise,
     set_scene,
 )
@@ -40,14 +42,6 @@ Trajectories neither begin nor end there, where other draws lose digits.
 
 OF_SCALE = 0.1
 """Precision of the log of a variance of the response in the metric beside what the rows say."""
-
-
-class LayerDensity(NamedTuple):
-    """What the density depends on, and room."""
-
-    scene: LayerWorkspace
-    noise: Noise
-    activation: ActivationPieces
 
 
 class MovedLayer(NamedTuple):
@@ -70,13 +64,7 @@ def n_averages(n_outputs: int, n_scales: int) -> int:
 
 
 @jit
-def fill_numbers(
-    place: LayerPosition,
-    scene: LayerWorkspace,
-    noise: Noise,
-    activation: ActivationPieces,
-    numbers: Array,
-) -> None:
+def fill_numbers(place: LayerPosition, density: LayerDensity, numbers: Array) -> None:
     r"""Fill numbers of the Fisher information at a place, averaged over units and pairs of them.
 
     With ``v_a`` the weights by which outputs see a unit, the mean of
@@ -86,7 +74,8 @@ def fill_numbers(
     variance that is moved, half the sum of squares of the entries of :math:`V_n^{-1}` times those
     of the response's own covariance that it multiplies.
     """
-    forward(place, scene, activation)
+    scene, noise = density.scene, density.noise
+    forward(place, scene, density.activation)
     fill_spread(place, scene, noise.spread)
     (m, n_obs), units = scene.target.shape, len(scene.variance)
     width, n_pairs, first = len(place.above) // m, m * (m + 1) // 2, 0
@@ -159,22 +148,6 @@ def fill_metric(scene: LayerWorkspace, gram: Array, numbers: Array, metric: Metr
     )
 
 
-@inline
-def coordinates_in(q: Array, scene: LayerWorkspace, noise: Noise) -> LayerPosition:
-    """Parts of a vector of coordinates."""
-    units, d = scene.prior.shape
-    rows, last = units * d, len(q) - len(noise.moves)
-    return LayerPosition(q[:rows].reshape((units, d)), q[rows:last], q[last:])
-
-
-@jit
-def evaluate_layer(density: LayerDensity, q: Array, slope: Array) -> float:
-    """Log density at coordinates; fills its slope."""
-    place = coordinates_in(q, density.scene, density.noise)
-    along = coordinates_in(slope, density.scene, density.noise)
-    return evaluate(place, density.scene, density.noise, density.activation, along)
-
-
 @jit
 def is_tiny(scene: LayerWorkspace, noise: Noise, place: LayerPosition) -> bool:
     """Whether a variance of the response is moved, and hardly seen beside the layer's noise."""
@@ -224,17 +197,18 @@ def move_layer(
     q[:rows], q[rows:last] = start.reshape(-1), outgoing
     _, _, kept = read_units(weights, pre, activation)
     scene, noise = set_scene(weights, kept, seen, above), set_noise(scaled)
-    place, numbers = coordinates_in(q, scene, noise), np.zeros(len(averages))
+    density = LayerDensity(scene, noise, activation)
+    place, numbers = place_in(q, density), np.zeros(len(averages))
     metric = empty_metric(weights.rows.shape[1], len(outgoing), n_scales)
-    fill_numbers(place, scene, noise, activation, numbers)
+    fill_numbers(place, density, numbers)
     known = averages[1 + 3 * m * (m + 1) // 2] > 0.0 and fill_metric(scene, gram, averages, metric)
     if is_tiny(scene, noise, place) or not known:
         return MovedLayer(place.rows, pre.copy(), place.above, place.shift, log_ratio, numbers)
     # Leapfrog steps.
     draw_momenta(metric, normal, p)
     p[last:] *= noise.moves
-    density, size = LayerDensity(scene, noise, activation), 1.0 - rho[0]
-    n_steps, begin = 1 + int(uniform[0] * MOST_STEPS), evaluate_layer(density, q, slope)
+    size, n_steps = 1.0 - rho[0], 1 + int(uniform[0] * MOST_STEPS)
+    begin = evaluate_layer(density, q, slope)
     _, log_ratio[0], _ = follow(
         evaluate_layer, density, metric, size, n_steps, math.inf, begin, q, p, slope
     )

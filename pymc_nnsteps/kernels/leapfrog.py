@@ -19,11 +19,10 @@ import numpy as np
 from pymc_nnsteps.kernels.jit import jit, plain
 from pymc_nnsteps.kernels.linear_algebra import (
     Array,
+    fill_factor,
     inner_product,
-    put,
     solve,
     solve_transposed,
-    try_to_factorise,
 )
 
 
@@ -52,8 +51,7 @@ def empty_metric(d: int, k: int, r: int) -> Metric:
 @jit
 def invert(matrix: Array, factor: Array, inverse: Array) -> bool:
     """Fill the Cholesky factor U and the inverse; False if a matrix is not positive definite."""
-    put(matrix, factor, 0, 0)
-    if not try_to_factorise(factor) > 0.0:
+    if not fill_factor(matrix, factor) > 0.0:
         return False
     for i in range(len(matrix)):
         for j in range(len(matrix)):

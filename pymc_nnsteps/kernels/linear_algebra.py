@@ -111,6 +111,13 @@ def try_to_factorise(matrix: Array) -> float:
     return pivot
 
 
+@inline
+def fill_factor(matrix: Array, factor: Array) -> float:
+    """Fill the Cholesky factor, and return the last pivot, as of :func:`try_to_factorise`."""
+    put(matrix, factor, 0, 0)
+    return try_to_factorise(factor)
+
+
 @jit
 def factorise(matrix: Array) -> bool:
     """Overwrite the upper triangle with the Cholesky factor of a positive definite matrix.

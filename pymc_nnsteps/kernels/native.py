@@ -225,9 +225,8 @@ def function(name: str) -> int:
     return address
 
 
-BLAS = ("dgemm", "sgemm", "dgemv", "sgemv")
-LAPACK = ("dpotrf", "dtrtrs")
-LINEAR = (*BLAS, *LAPACK)
+LINEAR = ("dgemm", "sgemm", "dgemv", "sgemv", "dpotrf", "dtrtrs")
+"""Functions of BLAS and LAPACK that units of code may call."""
 
 SPECIAL: tuple[str, ...] = ("betainc", "betaincinv", "erfcinv", "erfcx", "erfinv", "gammainc")
 SPECIAL += ("gammaincc", "gammainccinv", "gammaincinv", "hyp2f1", "i0", "i0e", "i1", "i1e", "ive")
@@ -275,10 +274,6 @@ MODULE_HEADERS = """\
 """What sources of extension modules include, ahead of their namespaces."""
 
 
-def _sources_beside(file: Path) -> list[Path]:
-    return sorted(file.parent.glob("*.cpp"))
-
-
 @functools.cache
 def module(file: Path) -> ModuleType:
     """An extension module that a file of this package is the source of.
@@ -286,7 +281,8 @@ def module(file: Path) -> ModuleType:
     All that are in the same folder are built with it.
     """
     sources = {
-        each: f"namespace {each.stem} {{\n{each.read_text()}}}" for each in _sources_beside(file)
+        each: f"namespace {each.stem} {{\n{each.read_text()}}}"
+        for each in sorted(file.parent.glob("*.cpp"))
     }
     names = {each: digest(source) for each, source in sources.items()}
     build(

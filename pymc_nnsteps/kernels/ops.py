@@ -28,9 +28,7 @@ from pymc_nnsteps.kernels import (
     layer_trajectories,
     linear_algebra,
     outgoing_weights,
-    reflections,
     unit_rays,
-    vector_scales,
 )
 from pymc_nnsteps.kernels.jit import Call, Kernel, entries, types_of, version, when_numba
 from pymc_nnsteps.kernels.thunks import storing
@@ -42,7 +40,7 @@ class KernelOp(Op):
     Its results have the numbers of axes ``ndims``, and the type of its last argument.
     """
 
-    __props__ = ("name", "ndims")
+    __props__ = ("module", "name", "ndims")
 
     def __init__(self, module: ModuleType, name: str, ndims: tuple[int, ...]) -> None:
         self.module = module.__name__
@@ -137,7 +135,7 @@ sum_over_variances: Any = KernelOp(lattice, "sum_over_variances", (1,))
 sum_over_covariances: Any = KernelOp(lattice, "sum_over_covariances", (1,))
 choose_point: Any = KernelOp(lattice, "choose_point", (1,))
 choose_points: Any = KernelOp(lattice, "choose_points", (1,))
-redraw_labels: Any = KernelOp(reflections, "redraw_labels", (2,))
+redraw_labels: Any = KernelOp(labels, "redraw_labels", (2,))
 draw_windows: Any = KernelOp(bands, "draw_windows", (2,))
 draw_banded: Any = KernelOp(bands, "draw_banded", (2, 2, 2))
 draw_labels: Any = KernelOp(labels, "draw_labels", (2,))
@@ -156,8 +154,8 @@ move_units: Any = KernelOp(unit_rays, "move_units", (2, 2, 1, 1))
 move_layer: Any = KernelOp(layer_trajectories, "move_layer", (2, 2, 1, 1, 1, 1))
 move_gated_rows: Any = KernelOp(interwoven_gates, "move_gated_rows", (2, 2, 1))
 move_gated_layer: Any = KernelOp(gated_trajectories, "move_gated_layer", (2, 2, 2, 1, 1, 1, 1))
-move_scales_of_groups: Any = KernelOp(vector_scales, "move_scales_of_groups", (1,))
-move_scales_of_outputs: Any = KernelOp(vector_scales, "move_scales_of_outputs", (1,))
+move_scales_of_groups: Any = KernelOp(lattice, "move_scales_of_groups", (1,))
+move_scales_of_outputs: Any = KernelOp(lattice, "move_scales_of_outputs", (1,))
 
 
 class Barrier(TypeCastingOp):

@@ -43,6 +43,16 @@ class QuadraticTerms(NamedTuple):
     curvature: Array
 
 
+class SampleSums(NamedTuple):
+    """Weights of samples, and room for sums of their squares."""
+
+    weight: Array  # shape (n_obs,)
+    samples: Array  # shape (n_obs,): samples whose squares are added come first
+    # left, right: their columns, which are halved if they are many.
+    left: Array
+    right: Array
+
+
 @inline
 def empty_whitened(above: Above) -> Array:
     """Room for the whitened designs of as many units as are held at a time."""
@@ -116,10 +126,11 @@ def leave_out(level: Array, seen: QuadraticTerms) -> None:
 
 
 @inline
-def empty_halves(d: int) -> tuple[Array, Array]:
-    """Room for columns that :func:`add_squares` multiplies together: few are not halved."""
+def empty_sums(n_obs: int, d: int) -> SampleSums:
+    """Room for sums of squares of d columns."""
     half = d if d < MANY_COLUMNS else d // 2
-    return np.empty((SAMPLES_AT_ONCE, half)), np.empty((SAMPLES_AT_ONCE, d - half))
+    left, right = np.empty((SAMPLES_AT_ONCE, half)), np.empty((SAMPLES_AT_ONCE, d - half))
+    return SampleSums(np.empty(n_obs), np.empty(n_obs, np.int64), left, right)
 
 
 @jit
@@ -142,19 +153,14 @@ def add_to(matrix: Array, sign: float, precision: Array, first_row: int, first_c
 
 @jit
 def add_squares(
-    sign: float,
-    inputs: Array,
-    samples: Array,
-    weight: Array,
-    left: Array,
-    right: Array,
-    precision: Array,
+    sign: float, inputs: Array, samples: Array, sums: SampleSums, precision: Array
 ) -> None:
     """Add ``X^T diag(w) X`` of some samples to the upper triangle, or subtract it.
 
-    The halves of many columns are multiplied on their own, which leaves out most of the rest; they
-    are held in ``left`` and ``right``. Weights have the sign by which squares are added.
+    The halves of many columns are multiplied on their own, which leaves out most of the rest.
+    Weights have the sign by which squares are added.
     """
+    weight, left, right = sums.weight, sums.left, sums.right
     half, d = left.shape[1], len(precision)
     for first in range(0, len(samples), len(left)):
         count = min(len(left), len(samples) - first)
@@ -172,21 +178,13 @@ def add_squares(
 
 
 @jit
-def fill_precision(
-    prior: Array,
-    inputs: Array,
-    weight: Array,
-    samples: Array,
-    left: Array,
-    right: Array,
-    precision: Array,
-) -> None:
+def fill_precision(prior: Array, inputs: Array, sums: SampleSums, precision: Array) -> None:
     """Fill the upper triangle of ``diag(prior) + X^T diag(w) X``, w not negative."""
     for i in range(len(prior)):
         for j in range(i, len(prior)):
             precision[i, j] = prior[i] if i == j else 0.0
-    found = find_weighted(weight, samples)
-    add_squares(1.0, inputs, samples[:found], weight, left, right, precision)
+    found = find_weighted(sums.weight, sums.samples)
+    add_squares(1.0, inputs, sums.samples[:found], sums, precision)
 
 
 @inline

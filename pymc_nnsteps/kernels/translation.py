@@ -129,13 +129,13 @@ class Translation(Expressions):
         for k, argument in enumerate(self._tree.args.args):
             annotation = ast.unparse(argument.annotation) if argument.annotation else ""
             kind = TYPES.get(annotation)
-            fields = fields_of(self._globals.get(annotation))
-            name = self._declare(argument.arg, fields)
+            record = self._globals.get(annotation)
+            name = self._declare(argument.arg, record)
             if kind == "Generator":
                 parameters.append(f"{kind} {name}")
                 continue
             templates.append(f"class T{k}")
-            is_tuple = fields or annotation == "Any"
+            is_tuple = fields_of(record) or annotation == "Any"
             if is_tuple and argument.arg not in _assigned(self._tree.body):
                 # A copy would count the uses of each array in it.
                 parameters.append(f"const T{k} &{name}")
@@ -185,9 +185,7 @@ class Translation(Expressions):
                 if isinstance(target, ast.Name) and target.id in used - self._names():
                     with contextlib.suppress(UntranslatableError):
                         kind = f"std::decay_t<decltype({form.format(self._value(value))})>"
-                        declared += (
-                            f"{kind} {self._declare(target.id, self._fields_from(value))}{{}};\n"
-                        )
+                        declared += f"{kind} {self._declare(target.id, self._kind(value))}{{}};\n"
                         declared_names.add(target.id)
         if self._n_loops and (unsure := sorted(declared_names - always_set([node]))):
             raise UntranslatableError(
@@ -287,9 +285,9 @@ class Translation(Expressions):
                     for name, v in zip(kept, values, strict=True)
                 ]
                 return "".join([*first, *map(self._assign, targets, kept)])
-        fields, text = self._fields_from(value), self._assign(target, self._value(value))
+        kind, text = self._kind(value), self._assign(target, self._value(value))
         if isinstance(target, ast.Name):
-            self._fields[target.id] = fields
+            self._kinds[target.id] = kind
         return text
 
     def _assign(self, target: ast.expr, value: str) -> str:

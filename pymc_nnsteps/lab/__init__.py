@@ -4,9 +4,8 @@
 module              its subject
 ==================  =============================================================================
 ``teacher``         data from a model's own prior, with a known posterior draw; the score
-``thermalization``  chains from several starts, watched until they agree
+``thermalization``  chains from several starts, watched until they agree, and a plot of them
 ``merging``         the rule by which chains agree
-``plots``           a plot of chains from several starts
 ``rejection``       exact posterior draws of tiny problems, by rejection from the prior
 ``envelope``        what rejection proposes from, and a bound on what is left of the likelihood
 ==================  =============================================================================
@@ -15,10 +14,9 @@ R-hat over time and tables of experiments, which other rooms use too, have their
 """
 
 from pymc_nnsteps.diagnostics import plot_rhat_over_time, rhat_over_time
-from pymc_nnsteps.lab.plots import plot_thermalization
 from pymc_nnsteps.lab.rejection import rejection_sample
 from pymc_nnsteps.lab.teacher import score_statistic, teacher_student
-from pymc_nnsteps.lab.thermalization import thermalize
+from pymc_nnsteps.lab.thermalization import plot_thermalization, thermalize
 from pymc_nnsteps.runs.experiments import experiments
 
 __all__ = [

@@ -51,13 +51,9 @@ def windows(sweeps: NDArray[np.integer]) -> list[NDArray[np.bool_]]:
 def merging(sweeps: NDArray[np.integer], chain: Array, reference: Array) -> Merging:
     """Compare a chain with one in equilibrium, by the means of a test function in windows.
 
-    A chain in equilibrium has the law of the reference, and the mean of a window the same Monte
-    Carlo error. So in each window the difference of means is divided by the root of two times the
-    reference's error, from its effective sample size in this window: the chain's own would take its
-    approach for noise. The chain has merged after the first window from whose end on this ratio is
-    at most 4 in each later window, of which there are two or more, and for all of these together,
-    weighted by their precision. At least the last three quarters of all sweeps agree then. Both
-    have values of shape (n_records,) at increasing ``sweeps``.
+    The rule is that of the notes of :func:`~pymc_nnsteps.lab.thermalize`; the error of a chain that
+    has not arrived would take its approach for noise. Both have values of shape (n_records,) at
+    increasing ``sweeps``.
     """
     parts = windows(sweeps)
     if len(parts) < FEWEST_WINDOWS:

@@ -10,13 +10,10 @@ from typing import Any
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
+import scipy
 import xarray as xr
 from numpy.typing import NDArray
-from pymc.backends.arviz import (
-    coords_and_dims_for_inferencedata,
-    find_constants,
-    find_observations,
-)
+from pymc.backends.arviz import find_constants, find_observations
 from pymc.logprob.utils import CheckParameterValue, local_check_parameter_to_ninf_switch
 from pymc.progress_bar import create_simple_progress
 from pymc.pytensorf import compile
@@ -37,6 +34,7 @@ from pymc_nnsteps.graphs.values import observed_values, substitute
 from pymc_nnsteps.kernels.compiling import c_by_default, drawing, without_blas_notice
 from pymc_nnsteps.kernels.threads import one_thread
 from pymc_nnsteps.lab.envelope import Envelope, envelope, log_densities
+from pymc_nnsteps.prediction.posterior import as_tree
 
 BLOCK_ENTRIES = 2**22
 """Upper limit of the numbers held by a block of tries."""
@@ -132,10 +130,7 @@ def rejection_sample(
     if not model.free_RVs:
         raise ValueError("model has no free variables to draw.")
     refuse_random_data(model)
-    if log_bound is None:
-        bounded = _envelope(model)
-    else:
-        bounded = _bounded_by(model, finite_number("log_bound", log_bound))
+    bounded = _envelope(model, log_bound)
     rng = np.random.default_rng(random_seed)
     wanted = [*model.free_RVs, *model.deterministics]
     try_block, entries = _compile(model, wanted, bounded, rng)
@@ -160,7 +155,12 @@ def rejection_sample(
         variable.name: np.concatenate(values)[None]
         for variable, values in zip(wanted, zip(*run.kept, strict=True), strict=True)
     }
-    return _as_tree(model, posterior, {"acceptance_rate": run.rate, "tries": run.tries})
+    observed, constant = find_observations(model), find_constants(model)
+    tree = as_tree(
+        model, {"posterior": posterior, "observed_data": observed, "constant_data": constant}
+    )
+    tree["posterior"].attrs.update({"acceptance_rate": run.rate, "tries": run.tries})
+    return tree
 
 
 @dataclass
@@ -184,14 +184,9 @@ class _Tally:
 
     @property
     def _is_hopeless(self) -> bool:
-        """Whether of a billion runs with ``draws`` in ``max_tries`` tries none begins like this.
-
-        By Chernoff's bound on the probability that a Poisson variable is so far below its mean.
-        """
-        mean = self.tries * self.draws / self.max_tries
-        below = mean - self.accepted
-        log_ratio = math.log(self.accepted / mean) if self.accepted else 0.0
-        return below > 0 and below + self.accepted * log_ratio > math.log(1e9)
+        """Whether of a billion runs with ``draws`` in ``max_tries`` tries none begins like this."""
+        expected = self.tries * self.draws / self.max_tries
+        return bool(scipy.special.pdtr(self.accepted, expected) < 1e-9)
 
     @property
     def rate(self) -> float:
@@ -243,7 +238,12 @@ def _require_bounded(log_ratio: NDArray[np.floating], log_bound: float | None) -
     )
 
 
-def _envelope(model: pm.Model) -> Envelope:
+def _envelope(model: pm.Model, log_bound: float | None) -> Envelope:
+    """What to propose from: the prior, where the bound of the log-likelihood is given."""
+    if log_bound is not None:
+        bound, densities = finite_number("log_bound", log_bound), log_densities(model)
+        terms = [*map(densities.get, model.observed_RVs), *model.potentials]
+        return Envelope({}, reduce(add, (term.sum() for term in terms)) - bound)
     try:
         return envelope(model)
     except NotConjugate as reason:
@@ -251,13 +251,6 @@ def _envelope(model: pm.Model) -> Envelope:
             f"The likelihood has no bound that rejection_sample finds: {reason}; pass log_bound, "
             "an upper bound of the log-likelihood."
         ) from None
-
-
-def _bounded_by(model: pm.Model, log_bound: float) -> Envelope:
-    """Propose from the prior; the likelihood is at most ``exp(log_bound)``."""
-    densities = log_densities(model)
-    terms = [*map(densities.get, model.observed_RVs), *model.potentials]
-    return Envelope({}, reduce(add, (term.sum() for term in terms)) - log_bound)
 
 
 def _within_prior(model: pm.Model) -> TensorVariable:
@@ -360,21 +353,3 @@ def _possible(n: TensorVariable, rv: TensorVariable, copies: dict[Variable, Any]
     return [
         new[tries] if new.ndim > old.ndim else new for old, new in zip(given, batched, strict=True)
     ]
-
-
-def _as_tree(
-    model: pm.Model, posterior: dict[str, NDArray[Any]], attrs: dict[str, Any]
-) -> xr.DataTree:
-    from arviz_base import from_dict
-
-    coords, dims = coords_and_dims_for_inferencedata(model)
-    groups = {
-        "posterior": posterior,
-        "observed_data": find_observations(model),
-        "constant_data": find_constants(model),
-    }
-    tree: xr.DataTree = from_dict(
-        {name: group for name, group in groups.items() if group}, coords=coords, dims=dims
-    )
-    tree["posterior"].attrs.update(attrs)
-    return tree

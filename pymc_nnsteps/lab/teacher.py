@@ -23,7 +23,7 @@ from pymc.pytensorf import compile
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.arguments import positive_integer, positive_number
-from pymc_nnsteps.diagnostics.draws import Tabulated, of_draws, opened, require_finite, tagged
+from pymc_nnsteps.diagnostics.draws import Tabulated, at_draws, opened, require_finite, tagged
 from pymc_nnsteps.graphs.initial_values import at_support_points, initial_value
 from pymc_nnsteps.graphs.known import describe
 from pymc_nnsteps.graphs.shapes import refuse_random_data
@@ -31,7 +31,7 @@ from pymc_nnsteps.graphs.values import substitute
 from pymc_nnsteps.kernels.compiling import c_by_default, drawing, without_blas_notice
 from pymc_nnsteps.kernels.threads import one_thread
 from pymc_nnsteps.prediction.new_inputs import function_expression, function_values
-from pymc_nnsteps.prediction.posterior import SAMPLES
+from pymc_nnsteps.prediction.posterior import SAMPLES, as_tree
 from pymc_nnsteps.steps.target import dependent_factors, log_density
 from pymc_nnsteps.steps.variables import Vars, as_tensor, chosen
 
@@ -132,7 +132,7 @@ def score_statistic(
 
     model, posterior = opened(idata, model, n_chains=1)
     means = score_means(model, vars, scale)
-    statistics = of_draws(model, list(means.values())).evaluate(model, posterior)
+    statistics = at_draws(model, posterior, list(means.values()))
     draws = xr.Dataset(
         {name: (SAMPLES, u) for name, u in zip(means, statistics, strict=True)},
         coords={dim: posterior[dim] for dim in SAMPLES},
@@ -203,20 +203,17 @@ class TeacherStudent:
     ) -> TensorVariable:
         """Noise-free test error: mean square of what the student computes beside its teacher.
 
+        This scalar, and those of the other methods, are test functions of
+        :func:`~pymc_nnsteps.lab.thermalize`, in terms of the model's variables.
+
         Parameters
         ----------
         X : array_like or table, shape (n_obs, n_features)
         inputs
             As for :func:`~pymc_nnsteps.predict`.
-
-        Returns
-        -------
-        TensorVariable, scalar
-            In terms of the model's variables: a test function of
-            :func:`~pymc_nnsteps.lab.thermalize`.
         """
-        output = function_expression("X", X, self.model, inputs)
-        known = function_values("X", self.teacher, X, self.model, inputs).values[0, 0]
+        output = function_expression(X, self.model, inputs)
+        known = function_values(self.teacher, X, self.model, inputs).values[0, 0]
         return pt.mean(pt.sqr(output.reshape(known.shape) - known))
 
     def score(self, var: TensorVariable | str, *, scale: float = 1.0) -> TensorVariable:
@@ -227,23 +224,12 @@ class TeacherStudent:
         var : variable or name
             A continuous free variable.
         scale : float
-
-        Returns
-        -------
-        TensorVariable, scalar
-            A test function of :func:`~pymc_nnsteps.lab.thermalize`.
         """
         [mean] = score_means(self.model, var, scale).values()
         return mean
 
     def log_likelihood(self) -> TensorVariable:
-        """Log density of the targets given the free variables.
-
-        Returns
-        -------
-        TensorVariable, scalar
-            A test function of :func:`~pymc_nnsteps.lab.thermalize`.
-        """
+        """Log density of the targets given the free variables."""
         return log_density(self.model, self.model.observed_RVs)
 
 
@@ -340,7 +326,14 @@ def teacher_student(
         "informed": _point(model, parameters, 0),
         "zero": _start(model, "support_point", _seed(rng)),
     } | {name: _start(model, "prior", _seed(rng)) for name in names}
-    return TeacherStudent(model, new_targets, _as_posterior(model, parameters), starts)
+    given = {rv: pt.constant(drawn[rv.name].astype(rv.dtype)) for rv in model.free_RVs}
+    computed = zip(
+        model.deterministics, _evaluated(substitute(model.deterministics, given)), strict=True
+    )
+    known = parameters | {str(variable.name): value for variable, value in computed}
+    posterior = {name: np.asarray(value)[None, None] for name, value in known.items()}
+    teacher = as_tree(model, {"posterior": posterior})["posterior"].to_dataset()
+    return TeacherStudent(model, new_targets, teacher, starts)
 
 
 def _no_builder(found: str) -> ValueError:
@@ -435,22 +428,4 @@ def _start(model: pm.Model, strategy: str, seed: int) -> PointType:
 
 
 def _point(model: pm.Model, overrides: Mapping[Any, Any], seed: int) -> PointType:
-    point: PointType = make_initial_point_fn(model=model, overrides=dict(overrides))(seed)
-    return point
-
-
-def _as_posterior(model: pm.Model, parameters: Values) -> xr.Dataset:
-    """Parameters and what is computed from them, as a posterior of one draw."""
-    given = {rv: pt.constant(parameters[rv.name].astype(rv.dtype)) for rv in model.free_RVs}
-    computed = _evaluated(substitute(model.deterministics, given))
-    names = [deterministic.name for deterministic in model.deterministics]
-    return xr.Dataset(
-        {
-            name: (
-                ("chain", "draw", *(f"{name}_dim_{axis}" for axis in range(np.ndim(value)))),
-                np.asarray(value)[None, None],
-            )
-            for name, value in {**parameters, **dict(zip(names, computed, strict=True))}.items()
-        },
-        coords={"chain": [0], "draw": [0]},
-    )
+    return make_initial_point_fn(model=model, overrides=dict(overrides))(seed)

@@ -1,4 +1,4 @@
-"""Chains from several starts, watched at log-spaced sweeps until they agree."""
+"""Chains from several starts, watched at log-spaced sweeps until they agree, and their plot."""
 
 import logging
 import time
@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, override
+from typing import Any, ClassVar, Literal, get_args, override
 
 import numpy as np
 import pandas as pd
@@ -22,8 +22,9 @@ from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import ancestors, graph_inputs
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.arguments import positive_integer
+from pymc_nnsteps.arguments import integer_from_zero, positive_integer, require_choice
 from pymc_nnsteps.diagnostics.draws import Tabulated
+from pymc_nnsteps.diagnostics.plots import draw_large
 from pymc_nnsteps.graphs.known import describe
 from pymc_nnsteps.graphs.search import draws_at_random, model_or_context
 from pymc_nnsteps.graphs.values import natural_values, substitute
@@ -34,14 +35,13 @@ from pymc_nnsteps.runs.fingerprint import (
     Fingerprint,
     RunFile,
     constants_of,
-    in_words,
     steps_in_words,
     writing,
 )
+from pymc_nnsteps.runs.run import Checkpoint, State, restore, set_up, state_of
+from pymc_nnsteps.steps.assignment import Step
 from pymc_nnsteps.steps.compiled import Compiled
 from pymc_nnsteps.steps.variables import as_tensor
-
-type Step = BlockedStep | CompoundStep
 
 SAVE_EVERY = 20.0
 """Seconds between copies of the state in a file."""
@@ -210,29 +210,29 @@ def thermalize(
     """
     model = model_or_context(model)
     sweeps, recorded = _schedule(sweeps, records)
-    if isinstance(tune, bool) or not isinstance(tune, int | np.integer) or tune < 0:
-        raise ValueError(f"tune must be an integer from zero on; got {tune!r}.")
+    tune = integer_from_zero("tune", tune)
     _require_starts(model, starts, reference)
     evaluate = compiled(model, functions)
     steps = _steps(model, step)
     settings = {"tune": tune, "random_seed": random_seed, **steps_in_words(steps)}
-    leg = _Leg(steps, steps.sampling_state, tune, sweeps)
+    leg = _Leg(steps, state_of(steps), tune, sweeps)
     # Numba compiles at a first call, whose time is not a chain's.
-    leg.advanced(_State(starts[reference]), np.random.SeedSequence(0), 0, 1)
+    leg.advanced(Checkpoint(0, starts[reference], None), np.random.SeedSequence(0), 1)
     seeds = np.random.SeedSequence(random_seed).spawn(len(starts))
     progress = create_simple_progress(progressbar=progressbar)
     with nullcontext() if path is None else writing(path):
         record = None
         if path is not None:
             record = _record(path, model, starts, functions, settings)
-        run = (record and record.read()) or _Run([_State(point) for point in starts.values()])
-        saved = time.monotonic()
+        begins = [Checkpoint(0, point, None) for point in starts.values()]
+        run = (record and record.read()) or _Run(begins)
+        done, saved = run.chains[0].done, time.monotonic()
         try:
             with progress:
-                task = progress.add_task("Thermalization", completed=run.done, total=sweeps)
-                for sweep in recorded[np.searchsorted(recorded, run.done, side="right") :]:
+                task = progress.add_task("Thermalization", completed=done, total=sweeps)
+                for sweep in recorded[np.searchsorted(recorded, done, side="right") :]:
                     moved = [
-                        leg.advanced(chain, seed, run.done, int(sweep))
+                        leg.advanced(chain, seed, int(sweep))
                         for chain, seed in zip(run.chains, seeds, strict=True)
                     ]
                     values = [evaluate(chain.point) for chain in moved]
@@ -247,21 +247,12 @@ def thermalize(
             if not run.records:
                 raise
             how = "with path= a run can go on" if record is None else "the same call goes on"
-            _log.info("Interrupted after %d of %d sweeps; %s.", run.done, sweeps, how)
+            _log.info("Interrupted after %d of %d sweeps; %s.", run.chains[0].done, sweeps, how)
         finally:
-            steps.sampling_state = leg.fresh
+            restore(steps, leg.fresh)
         if record:
             record.write(run)
     return Thermalization(_as_dataset(run, list(functions), list(starts), sweeps), reference)
-
-
-@dataclass
-class _State:
-    """State of a chain: its point and the state of its step (None: not begun)."""
-
-    point: PointType
-    state: Any = None
-    seconds: float = 0.0
 
 
 Record = tuple[int, list[float], list[list[NDArray[Any]]]]
@@ -272,12 +263,8 @@ Record = tuple[int, list[float], list[list[NDArray[Any]]]]
 class _Run:
     """All that is needed to go on."""
 
-    chains: list[_State]
+    chains: list[Checkpoint]  # without the state of a step, if they have not begun
     records: list[Record] = field(default_factory=list)
-
-    @property
-    def done(self) -> int:
-        return self.records[-1][0] if self.records else 0
 
 
 @dataclass(frozen=True)
@@ -285,31 +272,25 @@ class _Leg:
     """Moves chains on with one step, which takes over the state of each."""
 
     step: Step
-    fresh: Any
+    fresh: State
     tune: int
     sweeps: int
 
-    def advanced(
-        self, chain: _State, seed: np.random.SeedSequence, before: int, until: int
-    ) -> _State:
-        """A chain after the sweeps ``before + 1, ..., until``."""
+    def advanced(self, chain: Checkpoint, seed: np.random.SeedSequence, until: int) -> Checkpoint:
+        """A chain after so many sweeps."""
         step: Any = self.step
         if chain.state is None:
-            step.sampling_state = self.fresh
-            step.setup_chain(np.random.default_rng(seed), self.tune, self.sweeps - self.tune)
-            step.tune = self.tune > 0
-            if hasattr(step, "reset_tuning"):
-                step.reset_tuning()
+            rng = np.random.default_rng(seed)
+            set_up(step, self.fresh, rng, self.tune, self.sweeps - self.tune)
         else:
-            step.sampling_state = chain.state
-        point = chain.point
-        start = time.process_time()
-        for sweep in range(before, until):
+            restore(step, chain.state)
+        point, start = chain.point, time.process_time()
+        for sweep in range(chain.done, until):
             if sweep == self.tune:
                 step.stop_tuning()
             point, _ = step.step(point)
         seconds = chain.seconds + time.process_time() - start
-        return _State(point, step.sampling_state, seconds)
+        return Checkpoint(until, point, state_of(step), seconds)
 
 
 def _schedule(sweeps: object, records: object) -> tuple[int, NDArray[np.integer]]:
@@ -419,15 +400,12 @@ def _record(
     """File that keeps the run, with its fingerprint."""
     expressions = {f"test function {name}": each for name, each in functions.items()}
     points = {
-        name: {v: np.asarray(array) for v, array in point.items()} for name, point in starts.items()
+        f"start {name}": {v: np.asarray(array) for v, array in point.items()}
+        for name, point in starts.items()
     }
-    words = {
-        **{name: in_words(value) for name, value in settings.items()},
-        "starts": in_words(list(starts)),
-        "test functions": in_words(list(functions)),
-        **{f"start {name}": in_words(point) for name, point in points.items()},
-        **constants_of(model, {name: [each] for name, each in expressions.items()}),
-    }
+    constants = constants_of(model, {name: [each] for name, each in expressions.items()})
+    names = {"starts": list(starts), "test functions": list(functions)}
+    words = {**settings, **names, **points, **constants}
     return RunFile(Path(path), Fingerprint.of(model, words, expressions))
 
 
@@ -448,3 +426,71 @@ def _as_dataset(run: _Run, functions: list[str], starts: list[str], sweeps: int)
         },
         coords=coords,
     )
+
+
+Axis = Literal["sweep", "seconds"]
+
+
+def plot_thermalization(
+    run: Thermalization,
+    *,
+    against: Axis = "sweep",
+    backend: str = "matplotlib",
+    **options: Any,
+) -> Any:
+    """Plot test functions of informed beside uninformed chains, one panel per function.
+
+    Parameters
+    ----------
+    run : Thermalization
+        Result of :func:`~pymc_nnsteps.lab.thermalize`.
+    against : {"sweep", "seconds"}
+        Horizontal axis: sweeps, or CPU time.
+    backend : str
+    **options
+        Of ``arviz_plots.PlotCollection.wrap``.
+
+    Returns
+    -------
+    PlotCollection
+
+    Raises
+    ------
+    ValueError
+        If ``against`` is not one of these.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc_nnsteps as nns
+    >>> def build(X, y):
+    ...     return nns.intermediate_noise_mlp(X, y, hidden=(), noise=0.1)
+    >>> X = np.random.default_rng(0).normal(size=(30, 2))
+    >>> lab = nns.lab.teacher_student(build, X, random_seed=1)
+    >>> functions, step = {"error": lab.test_error(X)}, nns.Gibbs(model=lab.model)
+    >>> run = nns.lab.thermalize(
+    ...     lab.starts, functions, sweeps=50, step=step, model=lab.model, progressbar=False
+    ... )
+    >>> nns.lab.plot_thermalization(run, backend="none").viz["lines"]["error"].sizes
+    Frozen({'chain': 3})
+    """
+    from arviz_plots import visuals
+    from arviz_plots.plot_collection import PlotCollection
+
+    require_choice("against", against, get_args(Axis))
+    functions = run.records[run.functions]
+    options.setdefault("aes", {"color": ["chain"]})
+    options.setdefault("cols", ["__variable__"])
+    draw_large(options, backend, len(functions))
+    plot = PlotCollection.wrap(functions, **options)
+    text = "CPU seconds" if against == "seconds" else "sweep"
+    plot.map(visuals.line_xy, "lines", x=run.records[against], alpha=0.8)
+    panel: dict[str, Any] = {"ignore_aes": "all", "store_artist": False}
+    for name, values in functions.items():
+        panel["data"] = functions[[name]]
+        plot.map(visuals.set_xscale, scale="log", **panel)
+        if (values > 0).all():
+            plot.map(visuals.set_yscale, scale="log", **panel)
+        plot.map(visuals.labelled_x, text=text, **panel)
+        plot.map(visuals.labelled_y, text=name, **panel)
+    plot.add_legend("chain")
+    return plot

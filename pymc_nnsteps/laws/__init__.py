@@ -8,17 +8,14 @@ faster mixing.
 module            its subject
 ================  ====================================================================
 ``conditional``   the contract of a conditional
-``gaussian``      Gaussian prior, Gaussian children with affine means
+``gaussian``      Gaussian prior, children with affine means or logits
 ``effects``       effects of groups and all other linear terms
 ``multivariate``  Gaussian vectors with covariance matrices
 ``series``        Gaussian random walks and autoregressions
-``augmentation``  Bernoulli and Binomial children with a logit
 ``gates``         Bernoulli variables that switch a part of a mean
-``piecewise``     Gaussian pre-activation under a piecewise-linear activation
-``probit``        utilities behind a threshold or an argmax
+``piecewise``     Gaussians behind a piecewise-linear activation, a threshold or an argmax
 ``scales``        precisions, variances and what controls them
 ``any_scales``    scales under any other prior, and numbers that multiply what is seen
-``orbits``        log densities where variables are multiplied by powers of a number
 ``pairs``         Beta, Dirichlet and Wishart priors of what children see as it is
 ``entries``       the entries of a variable that a child sees, and sums over them
 ``table``         the table of laws; each module enters its own

@@ -1,9 +1,9 @@
 r"""Positive numbers under a prior that gives their full conditional no known law.
 
-A number :math:`v` of any density p is moved to :math:`v e^u`. The log density of u is
-:math:`\log p(v e^u) + u` and, by :mod:`.orbits`, a sum of powers of :math:`e^u`, whose coefficients
-are computed once. u is stepped in by :mod:`pymc_nnsteps.random.lattice`: a draw that hardly depends
-on the present value, where the children say as much as their numbers promise.
+A number :math:`v` of any density p is moved to :math:`v e^u`. The log density of u is :math:`\log
+p(v e^u) + u` and a sum of powers of :math:`e^u`, whose coefficients are computed once. u is stepped
+in by :mod:`pymc_nnsteps.random.lattice`: a draw that hardly depends on the present value, where the
+children say as much as their numbers promise.
 
 **Scales.** With the children of :mod:`.scales`, the sum is
 
@@ -27,11 +27,30 @@ standard deviation of effects does that are written as a product, ``sd * raw[gro
 
 Steps are of about the width that the children give the logarithm where they put it, at
 :math:`a / b`. Where h is zero, as where effects start at zero, :math:`v` keeps its value.
+
+**Orbits,** on which several variables are multiplied by powers of one number. Coordinates
+:math:`x_i` of degrees :math:`e_i` go to :math:`T_u x_i = e^{e_i u} x_i`, Gaussian ones about their
+means. If u has the density
+
+.. math:: q(u) \propto p(T_u x \mid y) \, e^{u \sum_i e_i},
+
+:math:`T_u x` leaves the posterior invariant (Liu and Sabatti, *Generalised Gibbs sampler and
+multigrid Monte Carlo for Bayesian computation*, 2000). What goes along with its scale has a density
+that cancels its own part of the Jacobian. Of what is left, priors of scales are evaluated as they
+are, and all else is a sum of powers of :math:`e^u` whose coefficients are computed once:
+
+.. math:: \log q(u) = \sum_s [\log p(s e^{e_s u}) + n_s e_s u] + \kappa u + \sum_r c_r e^{r u} .
+
+A child that stays, and whose scale is multiplied by :math:`e^{q u}` (of :mod:`.scales` the order k
+and the statistic t), adds :math:`-k q u - t e^{-m q u}`. A Normal child whose mean changes by
+:math:`h (e^{e u} - 1)`, of weight w and residual r where that part is left out, adds
+:math:`a e^{e u} - \tfrac12 b e^{2 e u}` with :math:`a = h \cdot w r` and :math:`b = h \cdot w h`.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
+from operator import add
 from typing import override
 
 import numpy as np
@@ -54,12 +73,10 @@ from pymc_nnsteps.gaussian.observation import Child
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.known import distribution, own_support
 from pymc_nnsteps.graphs.linear_terms import Term, cut_links
-from pymc_nnsteps.graphs.search import children
+from pymc_nnsteps.graphs.search import children, parameters
 from pymc_nnsteps.graphs.values import constant_or_none, typed_like
-from pymc_nnsteps.laws.augmentation import augmented
 from pymc_nnsteps.laws.conditional import Conditional, Draw, Shapes, require_free, require_support
-from pymc_nnsteps.laws.gaussian import OBSERVED, decides_nothing, observe
-from pymc_nnsteps.laws.orbits import Powers, log_prior, of_linear
+from pymc_nnsteps.laws.gaussian import OBSERVED, augmented, decides_nothing, observe
 from pymc_nnsteps.laws.scales import (
     CHILDREN,
     PRIORS,
@@ -72,6 +89,55 @@ from pymc_nnsteps.laws.scales import (
 )
 from pymc_nnsteps.laws.table import recognises
 from pymc_nnsteps.random.lattice import lattice_step
+
+
+@dataclass(frozen=True)
+class Powers:
+    """``order u + sum of coefficient e^(power u)``, of pairs (power, coefficient)."""
+
+    order: TensorVariable | float
+    terms: tuple[tuple[float, TensorVariable], ...] = ()
+
+    def __add__(self, other: "Powers") -> "Powers":
+        """The sum of both."""
+        return Powers(self.order + other.order, self.terms + other.terms)
+
+    def __call__(self, shifts: TensorVariable) -> TensorVariable:
+        """The sum at shifts u."""
+        each = (coefficient * pt.exp(power * shifts) for power, coefficient in self.terms)
+        return reduce(add, each, self.order * shifts)
+
+
+def total(parts: Iterable[Powers]) -> Powers:
+    """The sum of several."""
+    return reduce(add, parts, Powers(0.0))
+
+
+def of_scaled(seen: Scaled, degree: float) -> Powers:
+    """What a child says that stays, of a shift by which its scale moves to the power ``degree``."""
+    order, rate = order_and_rate(seen)
+    return Powers(-degree * order, ((-seen.role.power * degree, -rate),))
+
+
+def of_linear(a: TensorVariable, b: TensorVariable, degree: float) -> Powers:
+    """What Normal children say of a part of their means that moves to the power ``degree``."""
+    return Powers(0.0, ((degree, a), (2 * degree, -b / 2)))
+
+
+def order_and_rate(seen: Scaled) -> tuple[TensorVariable, TensorVariable]:
+    """Sums of the order k, and of the statistic at the present scale, over a child's entries."""
+    role, given, zero = seen.role, parameters(seen.child), pt.zeros_like(seen.value)
+    order = (role.order(seen.value, *given) + zero).sum()
+    rate = (role.statistic(seen.value, *given) * given[role.scale] ** -role.power + zero).sum()
+    return order, rate
+
+
+def log_prior(rv: TensorVariable, shifts: TensorVariable) -> TensorVariable:
+    """Log density of the logarithm of a number at shifts from the present one."""
+    there = rv * pt.exp(shifts.dimshuffle(0, *["x"] * rv.ndim))
+    prior: TensorVariable = pm.logp(rv, there, warn_rvs=False).flatten() + shifts
+    return prior
+
 
 OTHERS = {
     BetaRV,
@@ -93,7 +159,6 @@ class AnyNumber(Conditional):
     """Step of the logarithm of a positive number, whatever its prior."""
 
     name = "step on a lattice"
-    draws: tuple[TensorVariable, ...]
 
     def step(
         self, rng: Variable, said: Powers, widest: TensorVariable, stays: TensorVariable
@@ -115,13 +180,7 @@ class AnyScale(AnyNumber, ScaleLaw):
     If it ``keeps``, it keeps its value where all children are zero, as more draws change them.
     """
 
-    scaled: tuple[Scaled, ...]
     keeps: bool
-
-    @override
-    def draw(self, rng: Variable, shapes: Shapes) -> Draw:
-        rng, said = self.sums(rng, [seen.child for seen in self.scaled])
-        return self.draw_given(rng, shapes, said)
 
     @override
     def sums(

@@ -7,8 +7,9 @@ chains such graphs into one compiled sweep.
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from enum import IntEnum
+from typing import ClassVar, override
 
 import pymc as pm
 import pytensor.tensor as pt
@@ -56,33 +57,26 @@ class Group(IntEnum):
     OTHERS = 2
 
 
+@dataclass(frozen=True)
 class Conditional(ABC):
     """The full conditional of ``draws``."""
 
     draws: tuple[TensorVariable, ...]  # the random variables that a draw gives new values
-    # Random variables between the drawn ones and their children that the draw does not condition
-    # on. They must be drawn afresh before another draw conditions on them.
-    integrates_out: tuple[TensorVariable, ...] = ()
-    # Adapted parameters of Metropolis-Hastings moves, a vector of numbers in [0, 1). Smaller
-    # numbers give bolder proposals.
-    tuning: TensorVariable | None = None
-    target_accept: float = 0.5  # probability of acceptance that these are adapted to
-    # Averages over the tuning of the numbers that a draw reports, a vector; zero at first.
-    averages: TensorVariable | None = None
-    n_averages: int = 0  # its length
-    supplements: bool = False  # whether the draw is a move beside other draws of all its variables
-    # Whether these moves begin only after other draws have brought the chain near the posterior.
-    waits: bool = False
-    every: int = 1  # number of sweeps of which one has these moves
+    # Whether the draw is a move beside other draws of all its variables.
+    supplements: ClassVar[bool] = False
 
     @property
     @abstractmethod
     def name(self) -> str:
         """Name of the conditional in the table of :func:`pymc_nnsteps.explain`."""
 
-    def n_tuned(self, shapes: Shapes) -> int:
-        """Length of ``tuning``."""
-        return 0
+    @property
+    def integrates_out(self) -> tuple[TensorVariable, ...]:
+        """Variables between the drawn ones and their children that the draw is not given.
+
+        They must be drawn afresh before another draw conditions on them.
+        """
+        return ()
 
     def group(self, model: pm.Model) -> Group:
         """Place in a parallel scan."""
@@ -95,8 +89,6 @@ class Conditional(ABC):
 
     def explain_move(self, rv: TensorVariable) -> list[str]:
         """What :func:`pymc_nnsteps.explain` adds for a variable whose law is another one."""
-        if self.tuning is not None:
-            return [f"interwoven with {_names(self.partners(rv))}"]
         return [f"also with {what}" for what in self.without()]
 
     def without(self) -> list[str]:
@@ -119,6 +111,30 @@ class Conditional(ABC):
 
 def _names(rvs: Iterable[TensorVariable]) -> str:
     return ", ".join(map(describe, rvs))
+
+
+@dataclass(frozen=True)
+class Move(Conditional):
+    """A Metropolis-Hastings move with proposals that are tuned."""
+
+    _: KW_ONLY
+    # Adapted numbers in [0, 1), a vector; smaller ones give bolder proposals.
+    tuning: TensorVariable
+    # Averages over the tuning of the numbers that a draw reports, a vector; zero at first.
+    averages: TensorVariable | None = None
+    n_averages: int = 0  # its length
+    every: int = 1  # number of sweeps of which one has the move
+    target_accept: ClassVar[float] = 0.5  # probability of acceptance that is tuned to
+    # Whether it begins only after other draws have brought the chain near the posterior.
+    waits: ClassVar[bool] = False
+
+    def n_tuned(self, shapes: Shapes) -> int:
+        """Length of ``tuning``."""
+        return 1
+
+    @override
+    def explain_move(self, rv: TensorVariable) -> list[str]:
+        return [f"interwoven with {_names(self.partners(rv))}"]
 
 
 class Additive(Conditional):

@@ -6,21 +6,19 @@ density in its own module. :mod:`.verification` compares them with a model's log
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import scipy
 from numpy.typing import NDArray
 from pytensor.tensor.random.basic import BetaRV, DirichletRV, GammaRV
 
-from pymc_nnsteps.random.generalized_inverse_gaussian import GeneralizedInverseGaussianRV
-from pymc_nnsteps.random.piecewise_normal import PiecewiseNormalRV
-from pymc_nnsteps.random.polya_gamma import PolyaGammaRV, PolyaGammaSumRV
-from pymc_nnsteps.random.truncated_generalized_inverse_gaussian import (
+from pymc_nnsteps.random.generalized_inverse_gaussian import (
+    GeneralizedInverseGaussianRV,
     TruncatedGeneralizedInverseGaussianRV,
 )
-from pymc_nnsteps.random.truncated_normal import TruncatedNormalRV
-from pymc_nnsteps.random.utilities import ArgmaxUtilitiesRV
+from pymc_nnsteps.random.piecewise_normal import PiecewiseNormalRV
+from pymc_nnsteps.random.polya_gamma import PolyaGammaRV
+from pymc_nnsteps.random.truncated_normal import ArgmaxUtilitiesRV, TruncatedNormalRV
 
 Array = NDArray[np.float64]
 Random = np.random.Generator
@@ -42,10 +40,16 @@ def generalized_inverse_gaussian(
     shape: tuple[int, ...], nu: Array, delta2: Array, lambda2: Array
 ) -> Density:
     """Log density, normalised where ``delta2`` or ``lambda2`` is zero or both are positive."""
+    order = np.abs(nu)
+    rate = np.where(nu > 0, lambda2, delta2) / 2
+    omega = np.sqrt(delta2 * lambda2)
+    bessel = np.log(2 * scipy.special.kve(order, omega)) - omega + nu * np.log(delta2 / lambda2) / 2
+    gamma = scipy.special.gammaln(order) - order * np.log(rate)
+    integral = np.where(omega == 0, gamma, np.where(np.isfinite(bessel), bessel, 0.0))
 
     def log_density(x: Array) -> float:
         kernel = (nu - 1) * np.log(x) - (delta2 / x + lambda2 * x) / 2
-        return float(np.sum(kernel - _log_integral(nu, delta2, lambda2)))
+        return float(np.sum(kernel - integral))
 
     return Density(log_density, _positive(shape))
 
@@ -54,33 +58,22 @@ def truncated_generalized_inverse_gaussian(
     shape: tuple[int, ...], nu: Array, delta2: Array, lambda2: Array, lower: Array, upper: Array
 ) -> Density:
     """Generalised inverse Gaussian between finite bounds."""
-
-    def log_density(x: Array) -> float:
-        return float(np.sum((nu - 1) * np.log(x) - (delta2 / x + lambda2 * x) / 2))
-
-    def sample(rng: Random, scale: float) -> Array:
-        share = scipy.special.expit(min(scale, 5.0) * rng.normal(size=shape))
-        value: Array = lower + (upper - lower) * share
-        return value
-
-    return Density(log_density, sample)
-
-
-def _log_integral(nu: Array, delta2: Array, lambda2: Array) -> Array:
-    order = np.abs(nu)
-    rate = np.where(nu > 0, lambda2, delta2) / 2
-    omega = np.sqrt(delta2 * lambda2)
-    bessel = np.log(2 * scipy.special.kve(order, omega)) - omega + nu * np.log(delta2 / lambda2) / 2
-    gamma = scipy.special.gammaln(order) - order * np.log(rate)
-    integral: Array = np.where(omega == 0, gamma, np.where(np.isfinite(bessel), bessel, 0.0))
-    return integral
+    share = _share(shape)
+    return Density(
+        lambda x: float(np.sum((nu - 1) * np.log(x) - (delta2 / x + lambda2 * x) / 2)),
+        lambda rng, scale: lower + (upper - lower) * share(rng, scale),
+    )
 
 
 def _positive(shape: tuple[int, ...]) -> Callable[[Random, float], Array]:
     return lambda rng, scale: np.exp(min(scale, 3.0) * rng.normal(size=shape))
 
 
-def polya_gamma(shape: tuple[int, ...], z: Array, n: Array | float = 1.0) -> Density:
+def _share(shape: tuple[int, ...]) -> Callable[[Random, float], Array]:
+    return lambda rng, scale: scipy.special.expit(min(scale, 5.0) * rng.normal(size=shape))
+
+
+def polya_gamma(shape: tuple[int, ...], z: Array, n: Array) -> Density:
     """PG(n, z), up to a factor that depends on the value and n alone."""
 
     def log_density(x: Array) -> float:
@@ -92,34 +85,20 @@ def polya_gamma(shape: tuple[int, ...], z: Array, n: Array | float = 1.0) -> Den
 
 def gamma(shape: tuple[int, ...], alpha: Array, scale: Array) -> Density:
     """Gamma, normalised."""
-
-    def log_density(x: Array) -> float:
-        kernel = (alpha - 1) * np.log(x) - x / scale
-        return float(np.sum(kernel - scipy.special.gammaln(alpha) - alpha * np.log(scale)))
-
-    return Density(log_density, _positive(shape))
+    law = scipy.stats.gamma(alpha, scale=scale)
+    return Density(lambda x: float(law.logpdf(x).sum()), _positive(shape))
 
 
 def beta(shape: tuple[int, ...], a: Array, b: Array) -> Density:
     """Beta."""
-
-    def log_density(p: Array) -> float:
-        return float(np.sum((a - 1) * np.log(p) + (b - 1) * np.log1p(-p)))
-
-    return Density(
-        log_density,
-        lambda rng, scale: scipy.special.expit(min(scale, 5.0) * rng.normal(size=shape)),
-    )
+    law = scipy.stats.beta(a, b)
+    return Density(lambda p: float(law.logpdf(p).sum()), _share(shape))
 
 
 def dirichlet(shape: tuple[int, ...], a: Array) -> Density:
     """Dirichlet along the last axis."""
-
-    def log_density(p: Array) -> float:
-        return float(np.sum((a - 1) * np.log(p)))
-
     return Density(
-        log_density,
+        lambda p: float(np.sum((a - 1) * np.log(p))),
         lambda rng, scale: scipy.special.softmax(min(scale, 3.0) * rng.normal(size=shape), axis=-1),
     )
 
@@ -198,13 +177,7 @@ DENSITIES: dict[type, Callable[..., Density]] = {
     GeneralizedInverseGaussianRV: generalized_inverse_gaussian,
     PiecewiseNormalRV: piecewise_normal,
     PolyaGammaRV: polya_gamma,
-    PolyaGammaSumRV: polya_gamma,
     TruncatedGeneralizedInverseGaussianRV: truncated_generalized_inverse_gaussian,
     TruncatedNormalRV: truncated_normal,
 }
 """Densities by Op: ``DENSITIES[type(op)](shape, *parameters)``."""
-
-
-def density(op: Any, shape: tuple[int, ...], parameters: tuple[Array, ...]) -> Density:
-    """Density of an array that an Op draws with these parameters."""
-    return DENSITIES[type(op)](shape, *parameters)

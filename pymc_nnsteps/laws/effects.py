@@ -12,7 +12,7 @@ with diagonal :math:`\Lambda`.
 With several kinds of groups (crossed, nested), the kind with the most groups is eliminated
 (:mod:`pymc_nnsteps.gaussian.groups`): its effects are independent given the rest. The other kinds
 count as coefficients. Logistic children enter by their Polya-Gamma variables
-(:mod:`.augmentation`).
+(:mod:`.gaussian`).
 
 Effects of one law that enter by their differences from their mean, :math:`a_g - \bar a`, are two
 independent parts: the differences, drawn as above given that they sum to zero, and :math:`\bar a`,
@@ -36,14 +36,24 @@ from pytensor.graph.basic import Variable, equal_computations
 from pytensor.tensor.linalg import cholesky
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.gaussian.common_noise import CommonNoise
-from pymc_nnsteps.gaussian.factor import Entries, draw_from_factor, given_zero_sums, sums_over
-from pymc_nnsteps.gaussian.groups import ChildLikelihood, Eliminated, Part, unconditional
+from pymc_nnsteps.gaussian.factor import (
+    Entries,
+    draw_from_factor,
+    given_zero_sums,
+    sums_over,
+    unless_rounding,
+)
+from pymc_nnsteps.gaussian.groups import (
+    ChildLikelihood,
+    CommonNoise,
+    Eliminated,
+    Part,
+    unconditional,
+)
 from pymc_nnsteps.gaussian.layout import Member, coordinates, dense_size, prior_of, split
-from pymc_nnsteps.gaussian.lost_digits import unless_rounding
 from pymc_nnsteps.gaussian.observation import Child, Observation
 from pymc_nnsteps.graphs.centred import about_mean
-from pymc_nnsteps.graphs.errors import NotConjugate
+from pymc_nnsteps.graphs.errors import NotConjugate, known_or_none
 from pymc_nnsteps.graphs.known import describe
 from pymc_nnsteps.graphs.linear_terms import Term, align, cut_links, expand, flatten, pick
 from pymc_nnsteps.graphs.rearranging import as_stated
@@ -51,10 +61,10 @@ from pymc_nnsteps.graphs.search import children
 from pymc_nnsteps.graphs.shapes import length_of, lengths
 from pymc_nnsteps.graphs.values import typed_like
 from pymc_nnsteps.kernels.ops import refuse_lost
-from pymc_nnsteps.laws.augmentation import augmented
 from pymc_nnsteps.laws.conditional import Conditional, Draw, Shapes, normal_prior
 from pymc_nnsteps.laws.gaussian import (
     OBSERVED,
+    augmented,
     decides_nothing,
     is_zero_sum,
     observe,
@@ -84,7 +94,6 @@ class ChildParts:
 class Effects(Conditional):
     """Joint full conditional of effects of groups and all other linear terms of their children."""
 
-    draws: tuple[TensorVariable, ...]
     # The variables. The labels of an eliminated variable are its groups.
     members: tuple[Member, ...]
     seen: tuple[ChildParts, ...]
@@ -108,8 +117,9 @@ class Effects(Conditional):
     def draw(self, rng: Variable, shapes: Shapes) -> Draw:
         rng, said = self._said(rng)
         groups = self._eliminated
-        dense = [i for i in range(len(self.members)) if i not in groups and self._is_dense(i)]
-        rest = dense + [i for i in range(len(self.members)) if i not in (*groups, *dense)]
+        others = [i for i in range(len(self.members)) if i not in groups]
+        dense = [i for i in others if all(seen.parts[i].index is None for seen in self.seen)]
+        rest = dense + [i for i in others if i not in dense]
         eliminated = Eliminated(said, groups, self._some(groups), shapes) if groups else None
         # What is left when effects of groups are eliminated, by its Schur complement.
         drawn = root = None
@@ -188,9 +198,6 @@ class Effects(Conditional):
 
     def _some(self, positions: Sequence[int]) -> list[Member]:
         return [self.members[i] for i in positions]
-
-    def _is_dense(self, i: int) -> bool:
-        return all(seen.parts[i].index is None for seen in self.seen)
 
     def _said(self, rng: Variable) -> tuple[Variable, list[ChildLikelihood]]:
         said = []
@@ -318,9 +325,10 @@ def match_effects(model: pm.Model, rvs: Sequence[TensorVariable], shapes: Shapes
     sums = {rv: _sums(model, rv, seen_by[rv], priors[rv]) for rv in rvs}
     centred = [rv for rv in rvs if sums[rv] and not is_zero_sum(rv)]
     for child in direct:
+        about = {rv: about_mean(model, child, rv) if rv in centred else None for rv in rvs}
         stated = {
-            rv: _stated(model, child, rv) if rv in centred else rv
-            for rv in rvs
+            rv: rv if seen is None else seen.expression
+            for rv, seen in about.items()
             if child in seen_by[rv]
         }
         observation = observe(model, child, list(stated.values()))
@@ -409,13 +417,6 @@ def _sums(
     return (axes,) if all(law[axis] for law in laws for axis in axes) else ()
 
 
-def _stated(model: pm.Model, child: TensorVariable, rv: TensorVariable) -> TensorVariable:
-    """What a child sees of effects about their mean."""
-    about = about_mean(model, child, rv)
-    assert about is not None
-    return about.expression
-
-
 def _require_weights_of_rows(observation: Child) -> None:
     if isinstance(observation, Observation):
         child = observation.child
@@ -453,10 +454,7 @@ def largest(
     left = list(groups)
     for _ in range(2):
         for rvs in left:
-            try:
-                effects = match_effects(model, [*drawn, *rvs], shapes)
-            except NotConjugate:
-                continue
-            drawn = effects.draws
+            effects = known_or_none(match_effects, model, [*drawn, *rvs], shapes) or effects
+            drawn = () if effects is None else effects.draws
         left = [rvs for rvs in left if drawn and rvs[0] not in drawn]
     return effects

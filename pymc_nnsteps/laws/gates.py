@@ -33,9 +33,8 @@ from pymc_nnsteps.graphs.known import LINE, describe, distribution, is_a
 from pymc_nnsteps.graphs.search import children, dependents, parameters
 from pymc_nnsteps.graphs.shapes import lengths
 from pymc_nnsteps.graphs.values import typed_like
-from pymc_nnsteps.laws.augmentation import augmented
 from pymc_nnsteps.laws.conditional import Conditional, Draw, Shapes, require_free, require_support
-from pymc_nnsteps.laws.gaussian import OBSERVED, observe
+from pymc_nnsteps.laws.gaussian import OBSERVED, augmented, observe
 from pymc_nnsteps.laws.table import recognises
 from pymc_nnsteps.network.activations import logit_of
 from pymc_nnsteps.random.op import uniform
@@ -46,7 +45,6 @@ class GateConditional(Conditional):
     """Full conditional of Bernoulli variables that enter their children's means one by one."""
 
     name = "Bernoulli"
-    draws: tuple[TensorVariable, ...]
     logit: TensorVariable
     observations: tuple[Child, ...]
 

@@ -22,12 +22,13 @@ then drawn with its own matrix.
 """
 
 from dataclasses import dataclass
-from typing import Any, override
+from typing import Any, cast, override
 
 import pymc as pm
 import pytensor.tensor as pt
-from pytensor.graph.basic import Variable
+from pytensor.graph.basic import Apply, Variable
 from pytensor.scalar import basic as scalar
+from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.linalg import MatrixInverse, cholesky
 from pytensor.tensor.random.basic import MvNormalRV, NormalRV
@@ -37,14 +38,13 @@ from pymc_nnsteps.gaussian.factor import draw_by_label, draw_from_factor
 from pymc_nnsteps.gaussian.layout import Layout
 from pymc_nnsteps.gaussian.observation import Child, evidence_of
 from pymc_nnsteps.graphs.affine import affine, broadcast
-from pymc_nnsteps.graphs.errors import NotConjugate, declined_as
+from pymc_nnsteps.graphs.errors import NotConjugate, declined_as, known_or_none
 from pymc_nnsteps.graphs.known import LINE, describe, distribution, is_a
 from pymc_nnsteps.graphs.linear_terms import cut_link, flatten
 from pymc_nnsteps.graphs.search import children, parameters
 from pymc_nnsteps.graphs.shapes import lengths
 from pymc_nnsteps.graphs.values import typed_like
 from pymc_nnsteps.kernels.ops import refuse_lost
-from pymc_nnsteps.laws.augmentation import augmented
 from pymc_nnsteps.laws.conditional import (
     Conditional,
     Draw,
@@ -55,7 +55,7 @@ from pymc_nnsteps.laws.conditional import (
     require_support,
     value_of,
 )
-from pymc_nnsteps.laws.gaussian import OBSERVED, cut_axes, observe
+from pymc_nnsteps.laws.gaussian import OBSERVED, augmented, cut_axes, observe
 from pymc_nnsteps.laws.table import recognises
 from pymc_nnsteps.random.standard_normal import standard_normal
 
@@ -76,7 +76,6 @@ class GaussianVector(Conditional):
     """Full conditional of all entries of a Gaussian variable with covariance matrices around it."""
 
     name = "multivariate Gaussian"
-    draws: tuple[TensorVariable, ...]
     seen: tuple[LinearChild, ...]
 
     @override
@@ -100,7 +99,6 @@ class GaussianVectors(Conditional):
     """Full conditional of the vectors of a MvNormal variable, independent given the rest."""
 
     name = "multivariate Gaussian by label"
-    draws: tuple[TensorVariable, ...]
     layout: Layout
     observations: tuple[Child, ...]
 
@@ -156,19 +154,16 @@ def precision_matrix(rv: TensorVariable) -> TensorVariable:
     return inverse
 
 
-def inverted(matrix: TensorVariable) -> TensorVariable | None:
+def inverted(matrix: Any) -> TensorVariable | None:
     """The matrix whose inverse is written in the graph, if it is."""
-    node = matrix.owner
-    if node is None:
-        return None
-    if isinstance(node.op, DimShuffle) or (
-        isinstance(node.op, Elemwise) and isinstance(node.op.scalar_op, scalar.Cast)
-    ):
-        inner = inverted(node.inputs[0])
-        again: Any = None if inner is None else node.op(inner)
-        return again
-    found: TensorVariable = node.inputs[0]
-    return found if isinstance(getattr(node.op, "core_op", node.op), MatrixInverse) else None
+    match matrix.owner:
+        case Apply(op=(DimShuffle() | Elemwise(scalar_op=scalar.Cast())) as op, inputs=[inner]):
+            found: Any = inverted(inner)
+            view: Any = op
+            return None if found is None else view(found)
+        case Apply(op=MatrixInverse() | Blockwise(core_op=MatrixInverse()), inputs=[inner]):
+            return cast(TensorVariable, inner)
+    return None
 
 
 def location(rv: TensorVariable) -> TensorVariable:
@@ -176,24 +171,22 @@ def location(rv: TensorVariable) -> TensorVariable:
     return _unfilled(parameters(rv)[0])
 
 
-def _unfilled(mean: TensorVariable) -> TensorVariable:
-    node = mean.owner
-    if node is not None and isinstance(node.op, DimShuffle):
-        return _unfilled(node.inputs[0]).dimshuffle(node.op.new_order)
-    if (
-        node is not None
-        and isinstance(node.op, Elemwise)
-        and isinstance(node.op.scalar_op, scalar.Second)
-    ):
-        return _unfilled(node.inputs[1])
+def _unfilled(mean: Any) -> TensorVariable:
+    match mean.owner:
+        case Apply(op=DimShuffle(new_order=order), inputs=[inner]):
+            return _unfilled(inner).dimshuffle(order)
+        case Apply(op=Elemwise(scalar_op=scalar.Second()), inputs=[_, inner]):
+            return _unfilled(inner)
     return mean
 
 
-def _has_a_covariance(model: pm.Model, rv: TensorVariable) -> bool:
-    return any(is_a(v, MvNormalRV) for v in (rv, *children(model, rv)))
-
-
-@recognises(500, "multivariate Gaussian", GAUSSIAN, {*GAUSSIAN, *OBSERVED}, when=_has_a_covariance)
+@recognises(
+    500,
+    "multivariate Gaussian",
+    GAUSSIAN,
+    {*GAUSSIAN, *OBSERVED},
+    when=lambda model, rv: any(is_a(v, MvNormalRV) for v in (rv, *children(model, rv))),
+)
 def match_multivariate(model: pm.Model, rv: TensorVariable) -> GaussianVector | GaussianVectors:
     """Recognise a Gaussian variable whose prior or child has a covariance matrix."""
     require_free(model, rv)
@@ -209,14 +202,11 @@ def _seen_by_label(model: pm.Model, rv: TensorVariable) -> tuple[Child, ...] | N
     """How children see several vectors, if each entry of a child sees one vector."""
     if rv.ndim < 2 or not is_a(rv, MvNormalRV):
         return None
-    labels, last = set(range(rv.ndim - 1)), rv.ndim - 1
+    *labels, last = range(rv.ndim)
     found = []
     for child in children(model, rv):
-        try:
-            seen = observe(model, child, [rv])
-        except NotConjugate:
-            return None
-        if not labels <= seen.terms[0].linked_axes:
+        seen = known_or_none(observe, model, child, [rv])
+        if seen is None or not seen.terms[0].linked_axes.issuperset(labels):
             return None
         found.append(cut_axes(seen, rv, [last]))
     return tuple(found)

@@ -34,9 +34,10 @@ from typing import Any, override
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
+import scipy
 from pymc.distributions.multivariate import WishartRV
 from pymc.distributions.transforms import CholeskyCovTransform, SimplexTransform
-from pytensor.graph.basic import Variable
+from pytensor.graph.basic import Apply, Variable
 from pytensor.scalar import basic as scalar
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.linalg import cholesky, solve_triangular
@@ -100,7 +101,6 @@ class Probability(Conditional):
     """Full conditional of a probability of success."""
 
     name = "Beta"
-    draws: tuple[TensorVariable, ...]
     trials: tuple[Trial, ...]
 
     @override
@@ -142,18 +142,15 @@ def _trial_of(model: pm.Model, child: TensorVariable, rv: TensorVariable) -> Tri
     return Trial(value, successes, failures, form)
 
 
-def _complement_of(probability: TensorVariable) -> TensorVariable | None:
+def _complement_of(probability: Any) -> Any:
     """The ``p`` of a probability that is written as ``1 - p``, if it is."""
-    node = unwrapped(probability).owner
-    if node is None:
-        return None
-    if isinstance(node.op, DimShuffle):
-        inner = _complement_of(node.inputs[0])
-        return None if inner is None else inner.dimshuffle(node.op.new_order)
-    if not isinstance(node.op, Elemwise) or not isinstance(node.op.scalar_op, scalar.Sub):
-        return None
-    one, other = node.inputs
-    return other if scalar_constant(one) == 1 else None
+    match unwrapped(probability).owner:
+        case Apply(op=DimShuffle(new_order=order), inputs=[inner]):
+            found = _complement_of(inner)
+            return None if found is None else found.dimshuffle(order)
+        case Apply(op=Elemwise(scalar_op=scalar.Sub()), inputs=[one, other]):
+            return other if scalar_constant(one) == 1 else None
+    return None
 
 
 @dataclass(frozen=True)
@@ -169,7 +166,6 @@ class Shares(Conditional):
     """Full conditional of vectors of shares."""
 
     name = "Dirichlet"
-    draws: tuple[TensorVariable, ...]
     seen: tuple[Classes, ...]
 
     @override
@@ -216,7 +212,6 @@ class PrecisionMatrix(Conditional):
     """Full conditional of a precision matrix; the observations are vectors minus their means."""
 
     name = "Wishart"
-    draws: tuple[TensorVariable, ...]
     residuals: tuple[TensorVariable, ...]
 
     @override
@@ -270,19 +265,14 @@ def _residual(model: pm.Model, child: TensorVariable, rv: TensorVariable) -> Ten
 
 def _wishart(shape: tuple[int, ...], nu: Array, factor: Array) -> Density:
     """With a lower triangular factor of the scale matrix."""
-    n = shape[-1]
-    inverse = np.linalg.inv(factor @ factor.T)
-
-    def log_density(x: Array) -> float:
-        log_determinant = np.linalg.slogdet(x)[1]
-        return float((nu - n - 1) * log_determinant / 2 - np.trace(inverse @ x) / 2)
+    law = scipy.stats.wishart(nu, factor @ factor.T)
 
     def sample(rng: Random, scale: float) -> Array:
-        root = np.tril(rng.normal(size=shape), -1) + np.diag(rng.gamma(3.0, size=n))
+        root = np.tril(rng.normal(size=shape), -1) + np.diag(rng.gamma(3.0, size=shape[-1]))
         matrix: Array = min(scale, 10.0) * root @ root.T
         return matrix
 
-    return Density(log_density, sample)
+    return Density(lambda x: float(law.logpdf(x)), sample)
 
 
 DENSITIES[WishartRV] = _wishart

@@ -1,4 +1,4 @@
-r"""Gaussian pre-activation under a noisy piecewise-linear activation.
+r"""Gaussian pre-activations under a noisy piecewise-linear activation or a hard decision.
 
 Model, entry by entry:
 
@@ -18,6 +18,22 @@ Where the activation is applied to :math:`u = a z + b`, entry by entry, :math:`u
 way, with mean :math:`a F + b` and variance :math:`a^2 \Delta_Z`. Entries of :math:`x` that see the
 same entry of :math:`z` are replaced by their weighted mean, with the sum of their precisions.
 Entries of :math:`z` that no entry of :math:`x` sees are drawn from the prior.
+
+**Utilities** behind a threshold or an argmax. Binary probit, entry by entry, with posterior
+
+.. math::
+
+    z \sim N(F, \Delta), \quad y = 1[z > t]
+    \qquad\Rightarrow\qquad z \mid y \sim N(F, \Delta) \text{ truncated to its side of } t.
+
+Multinomial probit, row by row along the last axis (Piccioli et al., eqs E23-E26):
+
+.. math::
+
+    z_a \sim N(F_a, \Delta), \quad y = \operatorname{argmax}_a z_a,
+
+drawn as a block scan: :math:`z_y` truncated to above the other utilities, then all others
+truncated to below :math:`z_y`.
 """
 
 from dataclasses import dataclass
@@ -27,7 +43,7 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
-from pytensor.tensor.random.basic import NormalRV
+from pytensor.tensor.random.basic import BernoulliRV, CategoricalRV, NormalRV
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.errors import NotConjugate
@@ -45,16 +61,16 @@ from pymc_nnsteps.laws.conditional import (
     require_given,
     value_of,
 )
+from pymc_nnsteps.laws.gaussian import decides_nothing
 from pymc_nnsteps.laws.table import recognises
-from pymc_nnsteps.network.activations import read_activation
-from pymc_nnsteps.random import piecewise_normal
+from pymc_nnsteps.network.activations import Threshold, read_activation, read_decision
+from pymc_nnsteps.random import argmax_utilities, piecewise_normal, truncated_normal
 
 
 @dataclass(frozen=True)
 class PiecewiseGaussian(Conditional):
     """Full conditional of pre-activations whose only child sees them through an activation."""
 
-    draws: tuple[TensorVariable, ...]
     activation: PiecewiseFunction
     observed: TensorVariable
     observed_sigma: TensorVariable
@@ -67,7 +83,8 @@ class PiecewiseGaussian(Conditional):
 
     @override
     def draw(self, rng: Variable, shapes: Shapes) -> Draw:
-        [z] = self.draws
+        [z], function = self.draws, self.activation
+        pieces = function.knots, function.slopes, function.intercepts
         mean, sigma = parameters(z)
         if self.argument is not None:
             slope, shift = self.argument.slope, self.argument.shift
@@ -78,14 +95,7 @@ class PiecewiseGaussian(Conditional):
             sigma,
             self.observed,
             self.observed_sigma,
-            *(
-                pt.constant(values, dtype=z.dtype)
-                for values in (
-                    self.activation.knots,
-                    self.activation.slopes,
-                    self.activation.intercepts,
-                )
-            ),
+            *(pt.constant(values, dtype=z.dtype) for values in pieces),
             size=lengths(z),
         )
         if self.argument is not None:
@@ -120,13 +130,9 @@ def match_piecewise(model: pm.Model, z: TensorVariable) -> PiecewiseGaussian:
         scale = entries_like(model, pt.broadcast_to(sigma, x.shape), x, z)
     argument = None
     if form.argument is not None:
-        parts = (form.argument.slope, form.argument.shift)
-        argument = Argument(
-            *(
-                entries_like(model, pt.broadcast_to(part.astype(z.dtype), x.shape), x, z)
-                for part in parts
-            )
-        )
+        parts = (form.argument.slope.astype(z.dtype), form.argument.shift.astype(z.dtype))
+        full = (pt.broadcast_to(part, x.shape) for part in parts)
+        argument = Argument(*(entries_like(model, part, x, z) for part in full))
     return PiecewiseGaussian((z,), form.function, entries, scale, argument)
 
 
@@ -176,3 +182,85 @@ def entries_like(
     if one_source == one_target:
         return array
     return array.reshape(target.shape)
+
+
+@dataclass(frozen=True)
+class UtilityBehindThreshold(Conditional):
+    """Full conditional of utilities whose side of a threshold is the Bernoulli child."""
+
+    name = "truncated normal (binary probit)"
+    above: TensorVariable
+    decision: Threshold
+
+    @override
+    def draw(self, rng: Variable, shapes: Shapes) -> Draw:
+        [z] = self.draws
+        mean, sigma = parameters(z)
+        threshold, infinity = (pt.constant(v, dtype=z.dtype) for v in (self.decision.level, np.inf))
+        lower = pt.switch(self.above, threshold, -infinity)
+        upper = pt.switch(self.above, infinity, threshold)
+        rng, value = truncated_normal(rng, mean, sigma, lower, upper)
+        return Draw(rng, {z: typed_like(z, value)})
+
+
+@dataclass(frozen=True)
+class LargestUtility(Conditional):
+    """Full conditional of utilities whose argmax is the Categorical child."""
+
+    name = "truncated normals (multinomial probit)"
+    labels: TensorVariable
+
+    @override
+    def draw(self, rng: Variable, shapes: Shapes) -> Draw:
+        [z] = self.draws
+        mean, sigma = parameters(z)
+        if mean.type.broadcastable != z.type.broadcastable:
+            mean = pt.broadcast_to(mean, z.shape)
+        if z.ndim == 2:
+            rng, value = argmax_utilities(rng, mean, sigma, self.labels, z)
+            return Draw(rng, {z: typed_like(z, value)})
+        if not all(sigma.type.broadcastable):
+            sigma = pt.broadcast_to(sigma, z.shape)
+        mean, sigma, current = (
+            a.reshape((-1, a.shape[-1])) for a in (mean, pt.atleast_1d(sigma), z)
+        )
+        rng, value = argmax_utilities(rng, mean, sigma, self.labels.flatten(), current)
+        return Draw(rng, {z: typed_like(z, value.reshape(z.shape))})
+
+
+@recognises(
+    700,
+    "truncated normal, behind a threshold or an argmax",
+    {NormalRV},
+    {BernoulliRV, CategoricalRV},
+    when=lambda model, z: not decides_nothing(model, z),
+)
+def match_probit(model: pm.Model, z: TensorVariable) -> Conditional:
+    """Recognise ``z`` as utilities behind a hard decision."""
+    normal_prior(model, z)
+    direct = children(model, z)
+    if len(direct) != 1:
+        raise NotConjugate(
+            f"utilities have one child; its children are {', '.join(map(describe, direct))}"
+        )
+    [y] = direct
+    if y in model.free_RVs:
+        raise NotConjugate(
+            f"child {describe(y)}, which it decides, is free: given each other neither would move"
+        )
+    decision = read_decision(model, z, y)
+    if not isinstance(decision, Threshold):
+        return _match_largest(model, z, y)
+    successes = entries_like(model, value_of(model, y), y, z)
+    return UtilityBehindThreshold((z,), pt.eq(successes, int(decision.increasing)), decision)
+
+
+def _match_largest(model: pm.Model, z: TensorVariable, y: TensorVariable) -> LargestUtility:
+    labels, rows = known_shape(model, y), known_shape(model, z)[:-1]
+    same = [
+        (a == 1) == (b == 1) and (None in (a, b) or a == b)
+        for a, b in zip(labels, rows, strict=False)
+    ]
+    if len(labels) != len(rows) or not all(same):
+        raise NotConjugate(f"child {describe(y)} repeats it along an axis")
+    return LargestUtility((z,), value_of(model, y))

@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 import pymc as pm
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.graphs.errors import NotConjugate
+from pymc_nnsteps.graphs.errors import NotConjugate, known_or_none
 from pymc_nnsteps.graphs.known import describe, distribution
 from pymc_nnsteps.laws.conditional import Conditional
 from pymc_nnsteps.laws.gaussian import Gaussian, match_gaussian
@@ -87,12 +87,8 @@ def _join(
     """Position of an earlier block that ``found`` can be joined with, and the joint block."""
     seen = [observation.child for observation in found.observations]
     for position, other in enumerate(conditionals):
-        shares_children = isinstance(other, Gaussian) and seen == [
-            observation.child for observation in other.observations
-        ]
-        if seen and shares_children:
-            try:
-                return position, match_gaussian(model, [*other.draws, *found.draws])
-            except NotConjugate:
-                continue
+        if isinstance(other, Gaussian) and seen and seen == [s.child for s in other.observations]:
+            block = known_or_none(match_gaussian, model, [*other.draws, *found.draws])
+            if block is not None:
+                return position, block
     return None

@@ -101,8 +101,6 @@ from pymc_nnsteps.laws.table import recognises
 from pymc_nnsteps.random.generalized_inverse_gaussian import (
     GeneralizedInverseGaussianRV,
     generalized_inverse_gaussian,
-)
-from pymc_nnsteps.random.truncated_generalized_inverse_gaussian import (
     truncated_generalized_inverse_gaussian,
 )
 
@@ -253,7 +251,8 @@ class Scaled:
         if self.role.mixing is not None:
             rng, precision = _draw(rng, self.role.mixing(self.value, *given), rv.dtype)
             statistic = precision * statistic
-        coefficient = _without_axes_of(rv, self.form.term.coefficient)
+        coefficient = self.form.term.coefficient
+        coefficient = coefficient.dimshuffle(*range(coefficient.ndim - rv.ndim))
         statistic = 2 * statistic * coefficient ** float(-self.role.power)
         nu = summed(-self.form.exponent / root * order, self.form, rv, self.value)
         squares = summed(statistic, self.form, rv, self.value)
@@ -261,15 +260,17 @@ class Scaled:
         return rng, Exponents(nu, squares, zero) if rate > 0 else Exponents(nu, zero, squares)
 
 
-def _without_axes_of(rv: TensorVariable, coefficient: TensorVariable) -> TensorVariable:
-    """Coefficient with the output's axes only; the variable's axes have length one."""
-    return coefficient.dimshuffle(*range(coefficient.ndim - rv.ndim))
-
-
+@dataclass(frozen=True)
 class ScaleLaw(Additive):
     """Full conditional of a positive variable that scales its children."""
 
     scaled: tuple[Scaled, ...]
+
+    @override
+    def draw(self, rng: Variable, shapes: Shapes) -> Draw:
+        children = [seen.child for seen in self.scaled]
+        rng, sums = self.sums(rng, children) if children else (rng, ())
+        return self.draw_given(rng, shapes, sums)
 
     @override
     def link(self, child: TensorVariable, axis: int) -> Link | None:
@@ -281,11 +282,9 @@ class ScaleLaw(Additive):
 class Scale(ScaleLaw):
     """Full conditional of a scale that is generalised inverse Gaussian."""
 
-    draws: tuple[TensorVariable, ...]
     root: int  # power of the variable that is generalised inverse Gaussian
     # Exponents of the prior of that power; for a mixture, those beside the mixture.
     prior: Exponents
-    scaled: tuple[Scaled, ...]
     mixture: ScaleMixture | None = None
     bounds: tuple[TensorVariable, TensorVariable] | None = None
     # Whether the variable keeps its value where its law is improper, as where all children are
@@ -301,32 +300,22 @@ class Scale(ScaleLaw):
         return name if self.mixture is None else f"{name}, by a mixture"
 
     @override
-    def draw(self, rng: Variable, shapes: Shapes) -> Draw:
-        if not self.scaled:
-            return self._draw_from(rng, self.prior)
-        rng, said = self._said(rng, self.scaled)
-        return self._draw_from(rng, self.prior + said)
-
-    @override
     def sums(
         self, rng: Variable, children: Collection[TensorVariable]
     ) -> tuple[Variable, tuple[TensorVariable, ...]]:
-        rng, said = self._said(rng, [seen for seen in self.scaled if seen.child in children])
+        each = []
+        for seen in self.scaled:
+            if seen.child in children:
+                rng, evidence = seen.evidence(rng, self.draws[0], self.root)
+                each.append(evidence)
+        said = reduce(add, each)
         return rng, (said.nu, said.delta2, said.lambda2)
 
     @override
     def draw_given(self, rng: Variable, shapes: Shapes, sums: Sequence[TensorVariable]) -> Draw:
-        return self._draw_from(rng, self.prior + Exponents(*sums))
-
-    def _said(self, rng: Variable, scaled: Sequence[Scaled]) -> tuple[Variable, Exponents]:
-        each = []
-        for seen in scaled:
-            rng, evidence = seen.evidence(rng, self.draws[0], self.root)
-            each.append(evidence)
-        return rng, reduce(add, each)
-
-    def _draw_from(self, rng: Variable, total: Exponents) -> Draw:
-        [rv] = self.draws
+        [rv], total = self.draws, self.prior
+        if sums:
+            total += Exponents(*sums)
         if self.mixture is not None:
             given = [parameter.astype(rv.dtype) for parameter in parameters(rv)]
             rng, auxiliary = _draw(rng, self.mixture.auxiliary(rv, *given), rv.dtype)
@@ -385,7 +374,7 @@ def match_scale(model: pm.Model, rv: TensorVariable) -> Scale:
     require_support(model, rv, _bounds(rv) if op in BOUNDED else POSITIVE)
     scaled = tuple(scaled_child(model, child, rv) for child in children(model, rv))
     root = _root(rv, scaled)
-    law = Scale((rv,), root, exponents(), scaled, keeps=may_change(model, rv, scaled))
+    law = Scale((rv,), scaled, root, exponents(), keeps=may_change(model, rv, scaled))
     if op in BOUNDED:
         bounds = _bounds(rv)
         if (least := constant_or_none(bounds[0])) is None or np.any(least < 0):

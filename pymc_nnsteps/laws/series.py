@@ -7,7 +7,7 @@ Model, for a series :math:`v_1, \dots, v_T` (a GaussianRandomWalk has :math:`\rh
     v_1 \sim N(c_1, 1/e_1), \qquad v_t \mid v_{t-1} \sim N(c_t + \rho v_{t-1}, 1/e_t)
 
 Each entry of a child sees the series at one time: Normal and LogNormal children by their mean,
-Bernoulli and Binomial children by their logit (:mod:`.augmentation`). Posterior:
+Bernoulli and Binomial children by their logit (:mod:`.gaussian`). Posterior:
 :math:`N(P^{-1} h, P^{-1})` with a tridiagonal
 
 .. math::
@@ -36,7 +36,6 @@ from pymc_nnsteps.graphs.known import LINE, describe, distribution, is_a
 from pymc_nnsteps.graphs.search import children, parameters
 from pymc_nnsteps.graphs.values import typed_like
 from pymc_nnsteps.kernels.ops import draw_tridiagonal
-from pymc_nnsteps.laws.augmentation import augmented
 from pymc_nnsteps.laws.conditional import (
     Conditional,
     Draw,
@@ -45,7 +44,7 @@ from pymc_nnsteps.laws.conditional import (
     require_free,
     require_support,
 )
-from pymc_nnsteps.laws.gaussian import OBSERVED, observe
+from pymc_nnsteps.laws.gaussian import OBSERVED, augmented, observe
 from pymc_nnsteps.laws.table import recognises
 from pymc_nnsteps.random.standard_normal import standard_normal
 
@@ -68,7 +67,6 @@ class GaussianSeries(Conditional):
     """Full conditional of a series whose entries each child sees one by one."""
 
     name = "Gaussian series"
-    draws: tuple[TensorVariable, ...]
     prior: Start
     observations: tuple[Child, ...]
 
@@ -78,12 +76,11 @@ class GaussianSeries(Conditional):
         shape = tuple(rv.shape)
         batch, n_times = shape[:-1], shape[-1]
 
-        def joined(first: TensorVariable, later: TensorVariable) -> TensorVariable:
-            parts = (
-                pt.broadcast_to(first, (*batch, 1)),
-                pt.broadcast_to(later, (*batch, n_times - 1)),
+        def joined(*parts: TensorVariable) -> TensorVariable:
+            sizes = zip(parts, (1, n_times - 1), strict=True)
+            return pt.concatenate(
+                [pt.broadcast_to(part, (*batch, n)) for part, n in sizes], axis=-1
             )
-            return pt.concatenate(parts, axis=-1)
 
         def shifted(array: TensorVariable) -> TensorVariable:
             return pt.concatenate([array[..., 1:], pt.zeros_like(array[..., :1])], axis=-1)

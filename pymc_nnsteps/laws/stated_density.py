@@ -26,9 +26,9 @@ from pymc_nnsteps.graphs.values import natural_values
 from pymc_nnsteps.kernels.compiling import ONCE, SPECIAL_MATRICES
 from pymc_nnsteps.kernels.ops import choose_point
 from pymc_nnsteps.laws.conditional import Conditional, Shapes
-from pymc_nnsteps.laws.densities import Array, Density, density
+from pymc_nnsteps.laws.densities import DENSITIES, Array, Density
 from pymc_nnsteps.random.standard_normal import StandardNormalRV
-from pymc_nnsteps.random.utilities import ArgmaxUtilitiesRV
+from pymc_nnsteps.random.truncated_normal import ArgmaxUtilitiesRV
 
 QUICK = Mode("py", "fast_compile").excluding(*SPECIAL_MATRICES)
 """Compilation mode for log densities."""
@@ -98,7 +98,7 @@ class StatedDensity:
 
         def log_auxiliary(point: Point) -> float:
             return sum(
-                density(node.op, value.shape, tuple(parameters(point))).log_density(value)
+                DENSITIES[type(node.op)](value.shape, *parameters(point)).log_density(value)
                 for node, value, parameters in zip(chain.auxiliary, held, stated, strict=True)
             )
 
@@ -209,7 +209,9 @@ def _final(
     if isinstance(chain.final[0].op, StandardNormalRV):
         return _normals(chain, point, blind, known)
     [node] = chain.final
-    chosen = next((v for v in ancestors(chain.values) if _is_chosen(v)), None)
+    chosen = next(
+        (v for v in ancestors(chain.values) if v.owner and v.owner.op == choose_point), None
+    )
     if chosen is not None:
         return _point_of_a_line(chain, chosen, point, known)
     if isinstance(node.op, UniformRV):
@@ -225,7 +227,7 @@ def _final(
     transform = chain.compiled(placed, raw)
     slope = None if _is_view(value, raw) else chain.compiled([_slope(value, raw)], raw)
     [shape] = chain.sizes(point)
-    law = density(node.op, shape, parameters)
+    law = DENSITIES[type(node.op)](shape, *parameters)
 
     def log_jacobian(last: Array) -> float:
         if slope is None:
@@ -233,10 +235,6 @@ def _final(
         return float(np.sum(np.log(np.abs(slope(point, _typed(raw, last))[0]))))
 
     return law, lambda last: transform(point, _typed(raw, last)), log_jacobian
-
-
-def _is_chosen(variable: Variable) -> bool:
-    return variable.owner is not None and variable.owner.op == choose_point
 
 
 def _point_of_a_line(

@@ -106,7 +106,8 @@ def _compare(
     rng: np.random.Generator,
     rtol: float | None,
 ) -> tuple[float, Point]:
-    epsilon = _epsilon(model)
+    dtypes = {value.dtype for value in model.rvs_to_values.values()}
+    epsilon = float(np.finfo("float32" if "float32" in dtypes else "float64").eps)
     relative = (RTOL if epsilon < 1e-8 else RTOL_SINGLE) if rtol is None else rtol
     with np.errstate(all="ignore"):
         claim = StatedDensity.of(model, conditional, point, rng)
@@ -130,12 +131,6 @@ def _compare(
             )
             worst = max(worst, float(error))
         return worst, claim.point_at(claim.sample(rng, 0.5))
-
-
-def _epsilon(model: pm.Model) -> float:
-    """Machine epsilon of the least precise variable."""
-    dtypes = {value.dtype for value in model.rvs_to_values.values()}
-    return float(np.finfo("float32" if "float32" in dtypes else "float64").eps)
 
 
 def _misread(model: pm.Model, conditional: Conditional, point: Point, rtol: float | None) -> str:

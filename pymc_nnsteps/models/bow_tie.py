@@ -18,9 +18,6 @@ the posterior can be sampled exactly, layer by layer.
 """
 
 from collections.abc import Mapping, Sequence
-from copy import copy
-from dataclasses import dataclass
-from functools import partial
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -30,32 +27,24 @@ import pytensor.tensor as pt
 from numpy.typing import ArrayLike, NDArray
 from pytensor.tensor import TensorVariable
 
-from pymc_nnsteps.arguments import is_word, positive_number, require_choice
-from pymc_nnsteps.graphs.initial_values import InitialValue, beginning, start_of
+from pymc_nnsteps.arguments import is_word
 from pymc_nnsteps.kernels.compiling import ONCE
 from pymc_nnsteps.models.blocks.bow_tie import (
     BowTieLayers,
-    InverseGammaPrior,
-    data_start,
+    begin_at_data,
     inverse_gamma,
     noise_scale,
-    variational_start,
 )
-from pymc_nnsteps.models.blocks.hierarchical import NoiseNetwork
-from pymc_nnsteps.models.parts import data, layers
-from pymc_nnsteps.models.parts.context import Dim, Stack, recorded
+from pymc_nnsteps.models.blocks.hierarchical import varying_noise
+from pymc_nnsteps.models.parts.context import recorded
 from pymc_nnsteps.models.parts.data import Missing
 from pymc_nnsteps.models.parts.layers import floating
-from pymc_nnsteps.models.parts.likelihoods import AnyNetwork, ObservedData, Start
-from pymc_nnsteps.models.parts.scaffold import Response, scaffold, warn_of_scales
-from pymc_nnsteps.models.parts.shrinkage import AnyShrinkage, Initvals, PerLayer
-from pymc_nnsteps.variational.draws import LayerDraws
-from pymc_nnsteps.variational.fit import draws_to_start_from
+from pymc_nnsteps.models.parts.likelihoods import AnyNetwork, ObservedData
+from pymc_nnsteps.models.parts.noise import known_sigma
+from pymc_nnsteps.models.parts.scaffold import Response, Scaffold, warn_of_scales
+from pymc_nnsteps.models.parts.shrinkage import AnyShrinkage, PerLayer
 
-BowTieStart = Literal["data", "prior", "variational"]
-
-Starts = Mapping[str, TensorVariable]
-"""Where variables begin, by their names."""
+BowTieStart = Literal["data", "prior"]
 
 USUAL_TARGETS = (1e-3, 1e4)
 """Scales of targets that the limits of the default hyperparameters leave room for."""
@@ -92,9 +81,7 @@ def bow_tie(
     Parameters
     ----------
     X : array_like or DataFrame, shape (n_obs, n_features)
-        Inputs, best standardised. The columns of a DataFrame are the coordinates of
-        ``"feature"``, with an indicator of each level of text and categories,
-        ``"depot[north]"``.
+        Inputs, best standardised, as for :func:`~pymc_nnsteps.hierarchical_mlp`.
     y : array_like, Series or DataFrame, shape (n_obs,) or (n_obs, n_outputs)
         Targets: real numbers in their own units, one or several outputs, NaN where they are
         missing; or as the likelihood has them.
@@ -127,16 +114,14 @@ def bow_tie(
         ``"normal"``, or any of :func:`~pymc_nnsteps.hierarchical_mlp` but ``"student_t"``. The
         defaults and ``start="data"`` then take rough values of f for ``y``, such as log(y + 1/2)
         less the logarithm of the exposure for counts.
-    exposure, censored : array_like, shape (n_obs,), optional
+    exposure, censored, standardize, missing
         As for :func:`~pymc_nnsteps.hierarchical_mlp`.
-    start : {"data", "prior", "variational"}
+    start : {"data", "prior"}
         Initial values of the chains. ``"data"``: every hidden unit bends at a random place
         within the range of the data, and the output layer is fitted to the targets by ridge
         regression; each chain has other hidden units. ``"prior"``: a draw from the prior,
-        another one for each chain. ``"variational"``: a draw from one of four short variational
-        fits (:func:`~pymc_nnsteps.fit`) to ``X`` and ``y`` as they are now.
-    standardize, missing
-        As for :func:`~pymc_nnsteps.hierarchical_mlp`.
+        another one for each chain. To begin at variational fits, pass ``pm.sample`` the
+        ``initvals`` of :func:`~pymc_nnsteps.fit`.
 
     Returns
     -------
@@ -152,14 +137,12 @@ def bow_tie(
     Raises
     ------
     ValueError
-        If an argument is unusable, or clashes with the names or coordinates of the model
-        around it. Nothing has been added to that model then.
+        As for :func:`~pymc_nnsteps.hierarchical_mlp`.
 
     Warns
     -----
     UserWarning
-        If columns of ``X`` are on a scale far from 1, columns of ``y`` beyond that of the
-        defaults, or ``X`` or ``y`` is constant.
+        As for :func:`~pymc_nnsteps.hierarchical_mlp`, of ``y`` beyond the scale of the defaults.
 
     Notes
     -----
@@ -185,21 +168,11 @@ def bow_tie(
     are nearly functions of each other, so that chains may move slowly even with interwoven rows
     (:class:`~pymc_nnsteps.Gibbs`): run several, and judge function values by
     :func:`~pymc_nnsteps.diagnose`. Gates and activations have a number for each observation and
-    unit. Leave them out of the trace::
-
-        with model:
-            idata = pm.sample(var_names=nns.without_latents())
+    unit: leave them out of the trace, and predict, as in
+    :func:`~pymc_nnsteps.intermediate_noise_mlp`.
 
     With ``marginalize_gates`` NUTS draws all variables. It jitters the start by default; pass
     ``init="adapt_diag"`` to keep it.
-
-    **Prediction.** Use :func:`~pymc_nnsteps.predict`, or set the new inputs and sample forward; the
-    targets can stay. In a model with your own ``coords={"obs": ...}`` also pass
-    ``coords={"obs": ...}`` to ``pm.set_data``::
-
-        with model:
-            pm.set_data({"inputs": X_new})
-            predictions = pm.sample_posterior_predictive(idata, predictions=True)
 
     References
     ----------
@@ -220,48 +193,37 @@ def bow_tie(
     >>> [variable.name for variable in smooth.free_RVs]
     ['W1', 'b1', 'eta_sq1', 'a1', 'W2', 'b2', 'eta_sq2']
     """
-    require_choice("start", start, get_args(BowTieStart))
-    scaffolding = scaffold(
-        X, y, hidden, likelihood, ("normal",), standardize, missing, exposure, censored
+    of_noise = {"sigma": sigma, "noise_beta": noise_beta, "noise_network": noise_network}
+    given, starts = {"exposure": exposure, "censored": censored, **of_noise}, get_args(BowTieStart)
+    scaffolding = Scaffold(
+        X, y, hidden, likelihood, ("normal",), start, standardize, missing, given, starts=starts
     )
     response, stack = scaffolding.response, scaffolding.stack
     targets = _on_the_scale_of_f(response)
-    fit = _least_squares(scaffolding.inputs.values, targets)
-    bias_var = fit.bias_var if bias_var is None else bias_var
+    weight_scale, usual_bias_var, usual_beta = _least_squares(scaffolding.inputs.values, targets)
+    bias_var = usual_bias_var if bias_var is None else bias_var
     gates = hidden_alpha, hidden_beta, marginalize_gates
-    network = BowTieLayers(stack, temperature, shrinkage, fit.weight_scale, bias_var, *gates)
-    prior = inverse_gamma("noise", noise_alpha, fit.noise if noise_beta is None else noise_beta)
-    noise = _OutputNoise(prior, sigma, noise_beta, noise_network, stack, start)
-    _require_no_noise(likelihood, sigma, noise_beta, noise_network)
-    _require_fittable(start, likelihood, response.targets, sigma)
+    network = BowTieLayers(stack, temperature, shrinkage, weight_scale, bias_var, *gates)
+    prior = inverse_gamma("noise", noise_alpha, usual_beta if noise_beta is None else noise_beta)
+    sd = known_sigma(sigma)
+    if sd is not None and noise_beta is not None:
+        raise ValueError("sigma fixes the noise that noise_beta is of the prior of; pass one.")
+    varying = varying_noise(is_word(sigma, "network"), stack, noise_network, start)
 
-    def build(network: BowTieLayers, x: TensorVariable, seen: ObservedData, starts: Starts) -> None:
-        initvals = partial(_initial_value, starts, start)
-        z = network(x, initvals)
+    def build(x: TensorVariable, seen: ObservedData) -> None:
+        z = network(x)
         if likelihood == "normal":
-            response.law.observe(seen.f(z), seen, noise.scale(x, initvals, seen.dims))
+            scale = noise_scale(stack.n_layers, prior, stack) if sd is None else floating(sd)
+            scale = scale if varying is None else varying.vary(x, scale, seen.dims)
+            response.law.observe(seen.f(z), seen, scale)
         else:
-            with beginning(start):
-                response.law.observe(seen.named(z), seen)
-
-    warn_of_scales(scaffolding.inputs, response.real, usual_targets=USUAL_TARGETS)
-    fitted: list[LayerDraws] = []
-    if start == "variational":
-        gated = copy(network)
-        gated.marginalize_gates = False
-        fitted = draws_to_start_from(scaffolding.alone(lambda x, seen: build(gated, x, seen, {})))
-
-    def starts(x: TensorVariable, seen: ObservedData) -> Starts:
+            response.law.observe(seen.named(z), seen)
         if start == "data":
             known = targets if isinstance(seen.y, np.ma.MaskedArray) else _rough(response, seen)
-            return data_start(x, pt.as_tensor(known), stack.units)
-        return variational_start(x, fitted) if fitted else {}
+            begin_at_data(x, pt.as_tensor(known), stack.units)
 
-    return scaffolding.add(lambda x, seen: build(network, x, seen, starts(x, seen)), noise.dims)
-
-
-def _initial_value(starts: Starts, start: BowTieStart, name: str) -> InitialValue:
-    return starts.get(name, start_of(start))
+    warn_of_scales(scaffolding.inputs, response.real, usual_targets=USUAL_TARGETS)
+    return scaffolding.add(build, {} if varying is None else varying.dims)
 
 
 def _rough(response: Response, seen: ObservedData) -> TensorVariable:
@@ -279,94 +241,14 @@ def _on_the_scale_of_f(response: Response) -> NDArray[np.floating]:
     return values
 
 
-def _require_no_noise(likelihood: str, *given: object) -> None:
-    for name, value in zip(("sigma", "noise_beta", "noise_network"), given, strict=True):
-        if value is not None and likelihood != "normal":
-            raise ValueError(f'{name} has no meaning with likelihood="{likelihood}"; leave it out.')
-
-
-class _OutputNoise:
-    """Noise of the outputs: learnt, known, or varying with the inputs by a network."""
-
-    def __init__(
-        self,
-        prior: InverseGammaPrior,
-        sigma: float | str | None,
-        noise_beta: float | None,
-        noise_network: Mapping[str, Any] | None,
-        stack: Stack,
-        start: BowTieStart,
-    ) -> None:
-        self.prior, self.stack = prior, stack
-        self.known: NDArray | None = None
-        self.varying: NoiseNetwork | None = None
-        if is_word(sigma, "network"):
-            begin: Start = "prior" if start == "prior" else "support_point"
-            self.varying = NoiseNetwork(stack, noise_network, begin)
-        elif noise_network is not None:
-            raise ValueError('noise_network is for noise that varies; pass sigma="network" too.')
-        elif sigma is not None:
-            self.known = floating(_standard_deviation(sigma, noise_beta))
-
-    @property
-    def dims(self) -> Mapping[str, Dim]:
-        """Dimensions of its network."""
-        return {} if self.varying is None else self.varying.dims
-
-    def scale(
-        self, x: TensorVariable, initvals: Initvals, dims: tuple[str, ...]
-    ) -> TensorVariable | NDArray:
-        """Add what is not known of it to the model, and return the standard deviation."""
-        if self.known is not None:
-            return self.known
-        level = noise_scale(self.stack.n_layers, self.prior, self.stack, initvals)
-        return level if self.varying is None else self.varying.vary(x, level, dims)
-
-
-def _require_fittable(
-    start: BowTieStart, likelihood: str, targets: data.Targets, sigma: float | str | None
-) -> None:
-    """Check that a variational fit can start the chains, if it is to."""
-    if start != "variational":
-        return
-    if likelihood != "normal":
-        raise ValueError(
-            f'start="variational" fits real targets, not likelihood="{likelihood}"; leave it out.'
-        )
-    if targets.missing.any():
-        raise ValueError(
-            'start="variational" needs all of y, which has missing values; leave it out.'
-        )
-    if sigma is not None:
-        raise ValueError('start="variational" fits the noise too; leave sigma out.')
-
-
-def _standard_deviation(sigma: float | str, noise_beta: float | None) -> float:
-    if isinstance(sigma, str):
-        raise ValueError(f'sigma must be a positive number or "network"; got {sigma!r}.')
-    if noise_beta is not None:
-        raise ValueError("sigma fixes the noise that noise_beta is of the prior of; pass one.")
-    number = positive_number("sigma", sigma)
-    layers.require_resolved(number * number, "sigma", sigma)
-    return number
-
-
-@dataclass(frozen=True)
-class _Defaults:
-    """Scales of a network, from the regression of the targets on the inputs."""
-
-    weight_scale: float  # ``delta**2``, variance of the weights of a single layer
-    bias_var: float  # variance of the biases
-    noise: float  # scale of the prior of the output noise
-
-
-def _least_squares(X: NDArray, y: NDArray) -> _Defaults:
+def _least_squares(X: NDArray, y: NDArray) -> tuple[float, float, float]:
+    """Variances of weights of a single layer and of biases, and the scale of the noise's prior."""
     columns = np.column_stack([np.ones(len(X)), X]).astype("float64")
     targets = y.reshape(len(y), -1).astype("float64")
     coefficients, *_ = np.linalg.lstsq(columns, targets)
     intercept, beta = coefficients[0], coefficients[1:]
     residual_var = (targets - columns @ coefficients).var(axis=0).mean()
-    return _Defaults(
+    return (
         float(np.clip(np.abs(beta).max(), 1e-6, 100.0)),
         float(max(np.abs(intercept).max(), 1.0)),
         float(max(min(residual_var / 4, 30.0), 1e-3 * targets.var(axis=0).mean(), 1e-6)),

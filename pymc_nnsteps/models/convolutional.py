@@ -12,9 +12,8 @@ The network of Piccioli, Troiani and Zdeborova, *Gibbs Sampling the Posterior of
 The dense layers behind them, and what is observed, are those of :mod:`.intermediate_noise`.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import get_args
+from collections.abc import Sequence
+from typing import get_args, override
 
 import numpy as np
 import pandas as pd
@@ -22,12 +21,13 @@ import pymc as pm
 from numpy.typing import ArrayLike
 from pytensor.tensor import TensorVariable
 
-from pymc_nnsteps.activations import Activation, activation_function
+from pymc_nnsteps.activations import Activation
 from pymc_nnsteps.arguments import require_choice
-from pymc_nnsteps.graphs.initial_values import start_of
+from pymc_nnsteps.graphs.initial_values import beginning
+from pymc_nnsteps.models.blocks.intermediate_noise import NoisyLayers
 from pymc_nnsteps.models.intermediate_noise import OWN
 from pymc_nnsteps.models.parts import data, layers
-from pymc_nnsteps.models.parts.context import Dim, add_rehearsed, recorded
+from pymc_nnsteps.models.parts.context import Dim, Stack, add_rehearsed, recorded
 from pymc_nnsteps.models.parts.convolutions import (
     Conv2D,
     Convolution,
@@ -39,11 +39,10 @@ from pymc_nnsteps.models.parts.inputs import Inputs
 from pymc_nnsteps.models.parts.likelihoods import (
     OfNoisyLayers,
     Start,
-    likelihood_of,
     observe_noisy,
 )
-from pymc_nnsteps.models.parts.noise import Noise, Variances, noisy, variances
-from pymc_nnsteps.models.parts.scaffold import response, warn_of_scales
+from pymc_nnsteps.models.parts.noise import Noise, Variance, noisy
+from pymc_nnsteps.models.parts.scaffold import Response, warn_of_scales
 
 
 @recorded
@@ -90,18 +89,9 @@ def intermediate_noise_cnn(
         A layer without noise is a ``pm.Deterministic``. The output noise must be positive.
     sigma : float, "learnt", Prior or dict
         Standard deviations, in place of the variances of ``noise``.
-    weight_precision, bias_precision : float, sequence of float (one per layer) or None
-        Prior precisions ``lambda_W`` and ``lambda_b``. None is the fan-in: of a convolution, the
-        number of weights of a kernel.
-    bias : bool
-        Whether layers have biases, one per channel or unit.
-    likelihood : str
-        As for :func:`~pymc_nnsteps.intermediate_noise_mlp`.
-    exposure, censored : array_like, shape (n_obs,), optional
-        As for :func:`~pymc_nnsteps.hierarchical_mlp`.
-    start : {"support_point", "prior"}
-        Initial values of the chains: zero weights, or a draw from the prior, another one for
-        each chain.
+    weight_precision, bias_precision, bias, likelihood, exposure, censored, start
+        As for :func:`~pymc_nnsteps.intermediate_noise_mlp`. The fan-in of a convolution is the
+        number of weights of a kernel, and channels have one bias each.
 
     Returns
     -------
@@ -141,144 +131,73 @@ def intermediate_noise_cnn(
     >>> model["P2"].type.shape
     (None, 2, 3, 3)
     """
-    likelihood_of(likelihood, OWN, {})
     require_choice("start", start, get_args(Start))
     images = data.images(X).values
-    found = response(likelihood, OWN, X, y, len(images), exposure, censored)
+    given = {"exposure": exposure, "censored": censored}
+    found = Response(likelihood, OWN, X, y, len(images), given)
     image = (1, *images.shape[1:])[-3:]
     maps = sized(convolutions, image)
     last = maps[-1].pooled if maps else image
-    units = (int(np.prod(last)), *layers.layer_sizes(hidden), found.targets.n_outputs)
-    fan_in = (*(made.fan_in for made in maps), *units[:-1])
-    of_hidden = (len(fan_in) - 1, "hidden layer")
-    of_pooled = (sum(made.is_pooled for made in maps), "pooled convolution")
+    widths = layers.layer_sizes(hidden)
+    units = (int(np.prod(last)), *widths, found.targets.n_outputs)
+    names = (f"hidden{layer}" for layer in range(len(maps) + 1, len(maps) + len(widths) + 1))
     network = ConvolutionalLayers(
-        activation_function(activation),
-        maps,
-        units,
-        _dims(image, maps, units, found.outputs) | found.dims,
-        variances(
-            noise,
-            sigma,
-            {"pre": of_hidden, "pool": of_pooled, "post": of_hidden},
-            needed=likelihood in OWN,
-        ),
-        layers.precisions("weight_precision", weight_precision, fan_in),
-        layers.bias_precisions(bias, bias_precision, fan_in),
-        start,
+        Stack(units, ("pixel", *names, "output"), "obs"),
+        activation,
+        noise,
+        sigma,
+        weight_precision,
+        bias_precision,
+        bias,
+        observed=True,
+        needed=likelihood in OWN,
+        maps=maps,
     )
     _require_size(maps, len(images))
     layers.require_size(units, len(images))
-    rows = ("obs", *("channel", "height", "width")[4 - images.ndim :])
+    dims = ("obs", *("channel", "height", "width")[4 - images.ndim :])
     pixels = np.moveaxis(images.reshape(-1, *image), 1, -1).reshape(-1, image[0])
     warn_of_scales(Inputs(pixels, None), found.real)
 
     def build() -> None:
-        inputs = pm.Data("inputs", images, dims=rows)
+        inputs = pm.Data("inputs", images, dims=dims)
         seen = found.add()
-        z = network.add(inputs if images.ndim == 4 else inputs[:, None], inputs.shape[0])
-        [variance] = network.noise["output"]
-        observe_noisy(likelihood, network.n_layers + 1, z, variance, seen, start)
+        with beginning(start):
+            z = network.mean(inputs if images.ndim == 4 else inputs[:, None])
+            [variance] = network.delta["output"]
+            observe_noisy(likelihood, network.last, z, variance, seen, start)
 
-    return add_rehearsed(build, network.dims, len(images))
+    every_dim = _dims(image, maps, network.stack, found.outputs) | found.dims
+    return add_rehearsed(build, every_dim, len(images))
 
 
-@dataclass(frozen=True)
-class ConvolutionalLayers:
-    """A network up to its last linear map."""
+class ConvolutionalLayers(NoisyLayers):
+    """Convolutions of images before the layers of a network with noise."""
 
-    function: Callable[[TensorVariable], TensorVariable]  # the activation
-    maps: Sequence[Convolution]  # convolutions, the first layers
-    units: tuple[int, ...]  # widths of what the dense layers see and of the outputs
-    dims: dict[str, Dim]  # all dimensions but that of the rows
-    noise: Variances  # from each kind of noise to the variances of its layers
-    # One per layer; no biases where it is None.
-    weight_precisions: tuple[float, ...]
-    bias_precisions: tuple[float | None, ...]
-    start: Start
+    @override
+    def mean(self, x: TensorVariable) -> TensorVariable:
+        """Add all layers up to the last linear map of images (n_obs, channels, height, width)."""
+        n_obs, of_pooled = x.shape[0], iter(self.delta["pool"])
 
-    @property
-    def n_layers(self) -> int:
-        """Number of layers of weights."""
-        return len(self.weight_precisions)
+        def add(name: str, mean: TensorVariable, variance: Variance) -> TensorVariable:
+            return noisy(name, mean, variance, ("obs", *names), (n_obs, *mean.type.shape[1:]))
 
-    def add(self, x: TensorVariable, n_obs: TensorVariable) -> TensorVariable:
-        """Add the layers of images (n_obs, channels, height, width); return the last linear map."""
         for layer, made in enumerate(self.maps, 1):
-            x = self._convolutional(layer, x, made, n_obs)
-        x = x.reshape((x.shape[0], self.units[0]))
-        for layer in range(len(self.maps) + 1, self.n_layers):
-            z, names = self._dense(layer, x), self._unit_dims(layer)[:1]
-            x = self._activations(layer, z, names, n_obs)
-        return self._dense(self.n_layers, x)
-
-    def _convolutional(
-        self, layer: int, x: TensorVariable, made: Convolution, n_obs: TensorVariable
-    ) -> TensorVariable:
-        """A convolution, with its noise, pooling and activation."""
-        z = convolution(
-            layer,
-            x,
-            made,
-            dims=_kernel_dims(layer),
-            weight_precision=self.weight_precisions[layer - 1],
-            bias_precision=self.bias_precisions[layer - 1],
-            initval=start_of(self.start),
-        )
-        if not made.is_pooled:
-            return self._activations(layer, z, _map_dims(layer), n_obs)
-        z = self._noisy("Z", layer, z, _map_dims(layer), n_obs)
-        names = _map_dims(layer, "pooled_")
-        pooled = self._noisy("P", layer, average_pool(z, made), names, n_obs)
-        return self._noisy("X", layer, self.function(pooled), names, n_obs)
-
-    def _activations(
-        self, layer: int, z: TensorVariable, names: Sequence[str], n_obs: TensorVariable
-    ) -> TensorVariable:
-        """Pre-activations with noise, and post-activations with noise."""
-        z = self._noisy("Z", layer, z, names, n_obs)
-        return self._noisy("X", layer, self.function(z), names, n_obs)
-
-    def _noisy(
-        self,
-        role: str,
-        layer: int,
-        mean: TensorVariable,
-        names: Sequence[str],
-        n_obs: TensorVariable,
-    ) -> TensorVariable:
-        kind = {"Z": "pre", "P": "pool", "X": "post"}[role]
-        of_layer = layer - 1 if role != "P" else sum(m.is_pooled for m in self.maps[: layer - 1])
-        lengths: tuple[TensorVariable | int, ...] = (
-            n_obs,
-            *(self.dims[name].length for name in names),
-        )
-        return noisy(
-            f"{role}{layer + 1}",
-            mean,
-            self.noise[kind][of_layer],
-            ("obs", *names),
-            start_of(self.start),
-            lengths,
-        )
-
-    def _dense(self, layer: int, x: TensorVariable) -> TensorVariable:
-        """The linear map of a dense layer."""
-        of_units = layer - len(self.maps)
-        return layers.dense(
-            layer,
-            x,
-            shape=(self.units[of_units], self.units[of_units - 1]),
-            dims=self._unit_dims(layer),
-            weight_precision=self.weight_precisions[layer - 1],
-            bias_precision=self.bias_precisions[layer - 1],
-            initval=start_of(self.start),
-        )
-
-    def _unit_dims(self, layer: int) -> tuple[str, str]:
-        """Dimensions of a dense layer's weights."""
-        names, of_units = _unit_dims(len(self.maps), self.n_layers), layer - len(self.maps)
-        return names[of_units], names[of_units - 1]
+            names = _map_dims(layer)
+            z = convolution(
+                layer,
+                x,
+                made,
+                dims=_kernel_dims(layer),
+                weight_precision=self.weight_precisions[layer - 1],
+                bias_precision=self.bias_precisions[layer - 1],
+            )
+            z = add(f"Z{layer + 1}", z, self.delta["pre"][layer - 1])
+            if made.is_pooled:
+                names = _map_dims(layer, "pooled_")
+                z = add(f"P{layer + 1}", average_pool(z, made), next(of_pooled))
+            x = add(f"X{layer + 1}", self.function(z), self.delta["post"][layer - 1])
+        return super().mean(x.reshape((x.shape[0], self.stack.units[0])))
 
 
 def _map_dims(layer: int, kind: str = "") -> tuple[str, str, str]:
@@ -290,16 +209,10 @@ def _kernel_dims(layer: int) -> tuple[str, str, str, str]:
     return f"channel{layer}", of_image, f"kernel_height{layer}", f"kernel_width{layer}"
 
 
-def _unit_dims(n_convolutions: int, n_layers: int) -> tuple[str, ...]:
-    """Dimensions of the inputs of each dense layer, and of the outputs."""
-    hidden = (f"hidden{layer}" for layer in range(n_convolutions + 1, n_layers))
-    return ("pixel", *hidden, "output")
-
-
 def _dims(
     image: tuple[int, int, int],
     maps: Sequence[Convolution],
-    units: Sequence[int],
+    stack: Stack,
     outputs: tuple[object, ...] | None,
 ) -> dict[str, Dim]:
     """All dimensions but that of the rows."""
@@ -309,9 +222,8 @@ def _dims(
         dims |= zip(_kernel_dims(layer)[2:], map(Dim, made.kernel), strict=True)
         if made.is_pooled:
             dims |= zip(_map_dims(layer, "pooled_"), map(Dim, made.pooled), strict=True)
-    names = _unit_dims(len(maps), len(maps) + len(units) - 1)
-    dims |= zip(names, map(Dim, units), strict=True)
-    return {**dims, "output": Dim(units[-1], outputs)}
+    dims |= zip(stack.unit_dims, map(Dim, stack.units), strict=True)
+    return {**dims, "output": Dim(stack.units[-1], outputs)}
 
 
 def _require_size(maps: Sequence[Convolution], n_obs: int) -> None:

@@ -29,10 +29,8 @@ from numpy.typing import ArrayLike
 from pytensor.tensor import TensorVariable
 
 from pymc_nnsteps.activations import AnyActivation
-from pymc_nnsteps.arguments import is_word, positive_number
-from pymc_nnsteps.graphs.initial_values import beginning
+from pymc_nnsteps.arguments import is_word
 from pymc_nnsteps.models.blocks.hierarchical import (
-    START,
     USUAL,
     HierarchicalLayers,
     common_precision,
@@ -42,7 +40,8 @@ from pymc_nnsteps.models.parts.context import recorded
 from pymc_nnsteps.models.parts.data import Missing
 from pymc_nnsteps.models.parts.groups import REAL, PriorLike
 from pymc_nnsteps.models.parts.likelihoods import AnyNetwork, ObservedData, Start
-from pymc_nnsteps.models.parts.scaffold import scaffold, warn_of_scales
+from pymc_nnsteps.models.parts.noise import known_sigma
+from pymc_nnsteps.models.parts.scaffold import Scaffold, warn_of_scales
 from pymc_nnsteps.models.priors import Prior
 
 Likelihood = Literal["normal", "student_t"] | AnyNetwork
@@ -239,14 +238,15 @@ def hierarchical_mlp(
     >>> {name: model[name].type.shape for name in ("W_ih1", "bh1", "W_h1o")}
     {'W_ih1': (3,), 'bh1': (1,), 'W_h1o': (1,)}
     """
-    scaffolding = scaffold(
-        X, y, hidden, likelihood, REAL, standardize, missing, exposure, censored, embed
+    given = {"exposure": exposure, "censored": censored, "sigma": sigma}
+    scaffolding = Scaffold(
+        X, y, hidden, likelihood, REAL, start, standardize, missing, given, embed
     )
     response = scaffolding.response
     network = HierarchicalLayers(
         scaffolding.stack,
         activation,
-        _with_sigma(priors, sigma, likelihood),
+        _with_sigma(priors, sigma),
         connections,
         likelihood,
         start,
@@ -257,41 +257,38 @@ def hierarchical_mlp(
     def build(x: TensorVariable, seen: ObservedData) -> None:
         outputs = network(x)
         f = seen.named(outputs[0])
-        with beginning(start):
-            if noise is None:
-                response.law.observe(f, seen)
-                return
-            sd = _noise_of(noise, [seen.f(each) for each in outputs[1:]], seen.dims)
-            freedom = noise.alpha_weight
-            response.law.observe(f, seen, sd, *(() if math.isinf(freedom) else (freedom,)))
+        if noise is None:
+            response.law.observe(f, seen)
+            return
+        begin, freedom = network.begins.get("noise"), noise.alpha_weight
+        sd = _noise_of(noise, begin, [seen.f(each) for each in outputs[1:]], seen.dims)
+        response.law.observe(f, seen, sd, *(() if math.isinf(freedom) else (freedom,)))
 
     warn_of_scales(scaffolding.inputs, response.real, usual=USUAL)
     return scaffolding.add(build)
 
 
 def _with_sigma(
-    priors: Mapping[str, PriorLike] | None, sigma: float | str | None, likelihood: str
+    priors: Mapping[str, PriorLike] | None, sigma: float | str | None
 ) -> Mapping[str, PriorLike] | None:
     """The priors, that of the noise a fixed standard deviation if it is known."""
-    if sigma is None or not isinstance(priors or {}, Mapping):
+    known = known_sigma(sigma)
+    if known is None or not isinstance(priors or {}, Mapping):
         return priors
-    if likelihood not in REAL:
-        raise ValueError(f'sigma has no meaning with likelihood="{likelihood}"; leave it out.')
-    if is_word(sigma, "network"):
-        return priors
-    if isinstance(sigma, str):
-        raise ValueError(f'sigma must be a positive number or "network"; got {sigma!r}.')
     if priors is not None and "noise" in priors:
         raise ValueError('sigma fixes what priors["noise"] leaves open; pass one of them.')
-    return {**(priors or {}), "noise": positive_number("sigma", sigma)}
+    return {**(priors or {}), "noise": known}
 
 
 def _noise_of(
-    noise: Prior, log_variation: Sequence[TensorVariable], dims: tuple[str, ...]
+    noise: Prior,
+    begin: float | None,
+    log_variation: Sequence[TensorVariable],
+    dims: tuple[str, ...],
 ) -> TensorVariable:
     """Add the noise of real targets to the model, and return its standard deviation."""
-    common = common_precision("noise", noise, 1, START["noise"])
-    precision = precision_of_units("noise", noise, common, START["noise"], *dims[1:])
+    common = common_precision("noise", noise, 1, begin)
+    precision = precision_of_units("noise", noise, common, begin, *dims[1:])
     sigma, sigma_dims = pt.reciprocal(pt.sqrt(precision)), dims[1:]
     for g in log_variation:
         sigma, sigma_dims = sigma * pt.exp(g), dims

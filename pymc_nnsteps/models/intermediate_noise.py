@@ -22,14 +22,14 @@ from numpy.typing import ArrayLike
 from pytensor.tensor import TensorVariable
 
 from pymc_nnsteps.activations import Activation
-from pymc_nnsteps.models.blocks.hierarchical import NoiseNetwork
+from pymc_nnsteps.models.blocks.hierarchical import varying_noise
 from pymc_nnsteps.models.blocks.intermediate_noise import NoisyLayers
 from pymc_nnsteps.models.parts import likelihoods
 from pymc_nnsteps.models.parts.context import recorded
 from pymc_nnsteps.models.parts.data import Missing
 from pymc_nnsteps.models.parts.likelihoods import ObservedData, OfNoisyLayers, Start
-from pymc_nnsteps.models.parts.noise import Noise, default_noise, without_network
-from pymc_nnsteps.models.parts.scaffold import scaffold, warn_of_scales
+from pymc_nnsteps.models.parts.noise import DEFAULT_NOISE, Noise, without_network
+from pymc_nnsteps.models.parts.scaffold import Scaffold, warn_of_scales
 
 OWN = ("normal", "probit", "multinomial_probit")
 """Likelihoods beside those for any network."""
@@ -63,8 +63,7 @@ def intermediate_noise_mlp(
     Parameters
     ----------
     X : array_like or DataFrame, shape (n_obs, n_features)
-        Inputs. The columns of a DataFrame are the coordinates of ``"feature"``, with an
-        indicator of each level of text and categories, ``"depot[north]"``.
+        Inputs, as for :func:`~pymc_nnsteps.hierarchical_mlp`.
     y : array_like, Series, DataFrame or Categorical, shape (n_obs,) or (n_obs, n_outputs)
         Targets. ``"normal"``: real numbers, one or several outputs, NaN where they are missing,
         which makes them free variables. ``"probit"``: 0 and 1.
@@ -103,14 +102,12 @@ def intermediate_noise_mlp(
         have no noise after that: their ``Z{L+1}`` is a free variable under a hard constraint. The
         other likelihoods of :func:`~pymc_nnsteps.hierarchical_mlp`, but for ``"student_t"``, are of
         ``y`` given ``f``, the last pre-activations with their noise.
-    exposure, censored : array_like, shape (n_obs,), optional
+    exposure, censored, standardize, missing
         As for :func:`~pymc_nnsteps.hierarchical_mlp`.
     start : {"support_point", "prior"}
         Initial values of the chains: zero weights, or a draw from the prior, another one for each
         chain, whose latent variables follow from its weights. In probit models the last
         pre-activations start with the signs that ``y`` requires.
-    standardize, missing
-        As for :func:`~pymc_nnsteps.hierarchical_mlp`.
 
     Returns
     -------
@@ -125,14 +122,12 @@ def intermediate_noise_mlp(
     Raises
     ------
     ValueError
-        If an argument is unusable, or clashes with the names or coordinates of the model
-        around it. Nothing has been added to that model then.
+        As for :func:`~pymc_nnsteps.hierarchical_mlp`.
 
     Warns
     -----
     UserWarning
-        If columns of ``X`` or of real ``y`` are on a scale far from 1, or ``X`` or ``y`` is
-        constant.
+        As for :func:`~pymc_nnsteps.hierarchical_mlp`.
 
     Notes
     -----
@@ -172,35 +167,34 @@ def intermediate_noise_mlp(
     >>> [variable.name for variable in varying.free_RVs[-3:]]
     ['log_noise::bh1', 'log_noise::tau_h1o', 'log_noise::W_h1o']
     """
-    scaffolding = scaffold(X, y, hidden, likelihood, OWN, standardize, missing, exposure, censored)
+    given = {"exposure": exposure, "censored": censored}
+    scaffolding = Scaffold(X, y, hidden, likelihood, OWN, start, standardize, missing, given)
     (noise, noise_varies), (sigma, sigma_varies) = map(without_network, (noise, sigma))
-    precisions, default = (weight_precision, bias_precision, bias), default_noise(likelihood)
     network = NoisyLayers(
         scaffolding.stack,
         activation,
         noise,
         sigma,
-        *precisions,
-        start,
-        default,
+        weight_precision,
+        bias_precision,
+        bias,
+        # Classes tell nothing of the scale of their utilities.
+        "learnt" if likelihood == "normal" else DEFAULT_NOISE,
         observed=True,
         needed=likelihood in OWN,
     )
-    varying = None
-    if noise_varies or sigma_varies:
-        if likelihood != "normal":
-            raise ValueError(
-                f'noise cannot vary with likelihood="{likelihood}", which leaves the scale of '
-                'utilities open; "network" is for real targets.'
-            )
-        varying = NoiseNetwork(scaffolding.stack, noise_network, start)
-    elif noise_network is not None:
-        raise ValueError('noise_network is for noise that varies; pass sigma="network" too.')
+    varies = noise_varies or sigma_varies
+    if varies and likelihood != "normal":
+        raise ValueError(
+            f'noise cannot vary with likelihood="{likelihood}", which leaves the scale of '
+            'utilities open; "network" is for real targets.'
+        )
+    varying = varying_noise(varies, scaffolding.stack, noise_network, start)
 
     def build(x: TensorVariable, seen: ObservedData) -> None:
         likelihoods.observe_noisy(
             likelihood,
-            network.stack.n_layers + 1,
+            network.last,
             network.mean(x),
             network.delta["output"][0],
             seen,

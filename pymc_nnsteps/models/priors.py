@@ -85,10 +85,6 @@ class Prior:
             ``"[x]width[:alpha_common[:alpha_unit[:alpha_weight]]]"``: omitted or empty alphas are
             infinite, and ``x`` divides the variance among the source units.
 
-        Returns
-        -------
-        Prior
-
         Raises
         ------
         ValueError
@@ -121,10 +117,6 @@ class Prior:
             ``Prior("Normal", mu=0, sigma=0.5)``; or ``tau=Prior("Gamma", alpha=..., beta=...)`` in
             place of ``sigma``: a precision that is learnt; or ``"StudentT"`` with ``sigma`` and
             ``nu``.
-
-        Returns
-        -------
-        Prior
 
         Raises
         ------

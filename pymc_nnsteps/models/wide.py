@@ -18,9 +18,8 @@ samplers that leave a Gaussian prior invariant accept ever more of their proposa
 """
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Literal
 
-import numpy as np
 import pandas as pd
 import pymc as pm
 import pytensor.tensor as pt
@@ -29,14 +28,14 @@ from pytensor import config
 from pytensor.tensor import TensorVariable
 
 from pymc_nnsteps.activations import AnyActivation
-from pymc_nnsteps.arguments import is_word
-from pymc_nnsteps.graphs.initial_values import beginning
-from pymc_nnsteps.models.blocks.wide import WideLayers, positive
-from pymc_nnsteps.models.parts import data, layers, readout
+from pymc_nnsteps.arguments import is_word, require_bool
+from pymc_nnsteps.models.blocks.wide import WideLayers
+from pymc_nnsteps.models.parts import data, readout
 from pymc_nnsteps.models.parts.context import Dim, recorded
 from pymc_nnsteps.models.parts.data import Missing, Observed
 from pymc_nnsteps.models.parts.likelihoods import AnyNetwork, ObservedData, Start
-from pymc_nnsteps.models.parts.scaffold import scaffold, warn_of_scales
+from pymc_nnsteps.models.parts.noise import known_sigma
+from pymc_nnsteps.models.parts.scaffold import Scaffold, warn_of_scales
 
 SIGMA = 0.1
 """Standard deviation of noise, and a typical one of noise that varies with the inputs."""
@@ -55,12 +54,11 @@ def wide_mlp(
     likelihood: Literal["normal"] | AnyNetwork = "normal",
     exposure: ArrayLike | pd.Series | None = None,
     censored: ArrayLike | pd.Series | None = None,
-    sigma: float | Literal["network"] = SIGMA,
+    sigma: float | Literal["network"] | None = None,
     reparametrize: bool = True,
     start: Start = "prior",
     standardize: bool = False,
     missing: Missing = None,
-    noise: None = None,
 ) -> pm.Model:
     """Build a wide network as a plain PyMC model.
 
@@ -70,8 +68,7 @@ def wide_mlp(
     Parameters
     ----------
     X : array_like or DataFrame, shape (n_obs, n_features)
-        Inputs. The columns of a DataFrame are the coordinates of ``"feature"``, with an
-        indicator of each level of text and categories, ``"depot[north]"``.
+        Inputs, as for :func:`~pymc_nnsteps.hierarchical_mlp`.
     y : array_like, Series or DataFrame, shape (n_obs,) or (n_obs, n_outputs)
         Targets: real numbers, one or several outputs; with ``reparametrize=False`` NaN where they
         are missing. For a regression on classes see :func:`~pymc_nnsteps.one_hot`.
@@ -91,20 +88,16 @@ def wide_mlp(
     likelihood : str
         ``"normal"``, or with ``reparametrize=False`` any of :func:`~pymc_nnsteps.hierarchical_mlp`
         but ``"student_t"``.
-    exposure, censored : array_like, shape (n_obs,), optional
+    exposure, censored, standardize, missing
         As for :func:`~pymc_nnsteps.hierarchical_mlp`.
-    sigma : float or "network"
-        Standard deviation of the observations, in the units of ``y``. ``"network"``, with
-        ``reparametrize=False``: it varies with the inputs.
+    sigma : float or "network", optional
+        Standard deviation of the observations, in the units of ``y``; 0.1 if not given.
+        ``"network"``, with ``reparametrize=False``: it varies with the inputs.
     reparametrize : bool
         Whether ``phi`` takes the place of the readout weights among the free variables.
     start : {"support_point", "prior"}
         Initial values of the chains: zero weights, or a draw from the prior, another one for
         each chain.
-    standardize, missing
-        As for :func:`~pymc_nnsteps.hierarchical_mlp`.
-    noise : None
-        Refused: ``noise`` is a variance, and this network has a standard deviation, ``sigma``.
 
     Returns
     -------
@@ -122,14 +115,12 @@ def wide_mlp(
     Raises
     ------
     ValueError
-        If an argument is unusable, or clashes with the names or coordinates of the model
-        around it. Nothing has been added to that model then.
+        As for :func:`~pymc_nnsteps.hierarchical_mlp`.
 
     Warns
     -----
     UserWarning
-        If columns of ``X`` or of real ``y`` are on a scale far from 1, or ``X`` or ``y`` is
-        constant.
+        As for :func:`~pymc_nnsteps.hierarchical_mlp`.
 
     Notes
     -----
@@ -179,22 +170,18 @@ def wide_mlp(
     >>> [variable.name for variable in plain.free_RVs]
     ['W1', 'b1', 'W2', 'b2']
     """
-    if noise is not None:
-        raise ValueError(
-            "noise is a variance, and belongs to intermediate_noise_mlp; to wide_mlp pass the "
-            f"standard deviation of y as sigma, which was called noise before; got {noise!r}."
-        )
-    scaffolding = scaffold(
-        X, y, hidden, likelihood, ("normal",), standardize, missing, exposure, censored
+    given = {"exposure": exposure, "censored": censored, "sigma": sigma}
+    scaffolding = Scaffold(
+        X, y, hidden, likelihood, ("normal",), start, standardize, missing, given
     )
     response, stack = scaffolding.response, scaffolding.stack
-    network = WideLayers(stack, activation, weight_var, bias_var, readout_var, start)
-    if not isinstance(reparametrize, bool | np.bool_):
-        raise ValueError(f"reparametrize must be True or False; got {reparametrize!r}.")
+    network = WideLayers(stack, activation, weight_var, bias_var, readout_var)
+    require_bool("reparametrize", reparametrize)
     varies = is_word(sigma, "network")
     if reparametrize:
         _require_reparametrisable(likelihood, varies, response.targets)
-    scale = _standard_deviation(sigma, likelihood)
+    known = known_sigma(sigma)
+    scale = SIGMA if known is None else known
     n_columns = stack.units[-2] + network.has_bias
 
     def build(x: TensorVariable, seen: ObservedData) -> None:
@@ -209,22 +196,11 @@ def wide_mlp(
             return
         if likelihood == "normal":
             response.law.observe(f, seen, _noise(network, scale, varies, scaled, seen))
-            return
-        with beginning(start):
+        else:
             response.law.observe(f, seen)
 
     warn_of_scales(scaffolding.inputs, response.real)
     return scaffolding.add(build, {"readout": Dim(n_columns)} if reparametrize else {})
-
-
-def _standard_deviation(sigma: float | str, likelihood: str) -> float:
-    """That of the noise, or its typical value where it varies."""
-    given: Any = SIGMA if is_word(sigma, "network") else sigma
-    scale = positive("sigma", given, "is a standard deviation and ")
-    layers.require_resolved(scale * scale, "sigma", sigma)
-    if likelihood != "normal" and not (sigma == scale == SIGMA):
-        raise ValueError(f'sigma has no meaning with likelihood="{likelihood}"; leave it out.')
-    return scale
 
 
 def _require_reparametrisable(likelihood: str, varies: bool, targets: data.Targets) -> None:
@@ -257,7 +233,7 @@ def _whitened_readout(
     stack = network.stack
     fan_in, last = stack.units[-2], stack.n_layers
     n_columns = fan_in + network.has_bias
-    phi = network.normal("phi", (stack.units[-1], n_columns), ("output", "readout"))
+    phi = pm.Normal("phi", shape=(stack.units[-1], n_columns), dims=("output", "readout"))
     readout.keep_given_targets(phi)
     targets = pt.as_tensor(observed)
     rows = targets if targets.ndim == 1 else targets.T
@@ -278,7 +254,7 @@ def _noise(
         return sd
     stack = network.stack
     shape, dims = stack.weight_shape(stack.n_layers), stack.weight_dims(stack.n_layers)
-    W = network.normal("W_noise", shape, dims)
-    b = network.normal("b_noise", shape[:1], dims[:1])
-    log_variation = b + network.normal("omega", (), ()) * (scaled @ W.T)
+    W = pm.Normal("W_noise", shape=shape, dims=dims)
+    b = pm.Normal("b_noise", shape=shape[:1], dims=dims[:1])
+    log_variation = b + pm.Normal("omega") * (scaled @ W.T)
     return pm.Deterministic("sigma", seen.f(sd * pt.exp(log_variation)), dims=seen.dims)

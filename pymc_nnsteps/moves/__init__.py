@@ -3,7 +3,7 @@
 =======================  ===============================================================
 module                   its subject
 =======================  ===============================================================
-``contract``             what a joint move is and proposes, and the table of moves
+``contract``             what a joint move is, the table of moves, the order of a sweep
 ``marginal_likelihood``  what is seen of activations that are integrated out
 ``interwoven_gates``     weights behind gates, moved with these summed out
 ``collapse``             gates and weights of a layer, without its activations
@@ -14,14 +14,12 @@ module                   its subject
 ``unit_rays``            units along rays with their outgoing weights
 ``layer_trajectories``   all weights of a layer and above it along trajectories
 ``gated_trajectories``   the same behind gates, with these summed out
-``responses``            effects without the activations beside them, and when
+``responses``            effects without activations beside them, with all that is linear
 ``residual_scales``      scales without the activations between them
 ``shifts``               levels and means of effects shifted with what is beside them
-``joined_effects``       effects of groups with all else that is linear
 ``chain``                activations of several layers, jointly
 ``rays``                 scales moved along a ray with what they scale
 ``product_rays``         factors of products moved against each other
-``scan``                 the order of a sweep, and when an order is valid
 ``plan``                 what a sweep draws, and explain
 =======================  ===============================================================
 """

@@ -32,10 +32,9 @@ from pymc_nnsteps.graphs.linear_terms import Length, align, expand
 from pymc_nnsteps.graphs.search import given_any
 from pymc_nnsteps.kernels.chain import LayerObservations, Layers, LayerSizes
 from pymc_nnsteps.kernels.ops import draw_chain
-from pymc_nnsteps.laws.augmentation import augmented, with_any_precision
 from pymc_nnsteps.laws.conditional import Conditional, Draw, Group, Shapes
-from pymc_nnsteps.laws.gaussian import Gaussian
-from pymc_nnsteps.moves.contract import Context, Proposals, Replacement, proposes
+from pymc_nnsteps.laws.gaussian import Gaussian, augmented, with_any_precision
+from pymc_nnsteps.moves.contract import Context, proposes
 from pymc_nnsteps.random.standard_normal import standard_normal
 
 
@@ -44,7 +43,6 @@ class GaussianChain(Conditional):
     """Joint full conditional of layers, from the first to the last."""
 
     name = "Gaussian chain"
-    draws: tuple[TensorVariable, ...]
     layers: tuple[Gaussian, ...]
 
     @override
@@ -144,21 +142,18 @@ class GaussianChain(Conditional):
 
 
 @proposes(priority=600)
-def propose_chains(context: Context) -> Proposals:
+def propose_chains(context: Context) -> None:
     """Propose to draw layers jointly that follow each other.
 
     Activations that are integrated out of another draw keep the fresh draw that must follow it,
     but for the last layer, where a chain serves as well.
     """
-    proposals = []
     for chain in match_chains([block for block in context.blocks if isinstance(block, Gaussian)]):
         *_, last = chain.layers
         [own] = [d for d in context.sweep if isinstance(d, Gaussian) and d.draws == last.draws]
         sees_alike = zip(own.observations, last.observations, strict=True)
         served = all(seen is unheld for seen, unheld in sees_alike)
-        puts = (chain,) if served else (own, chain)
-        proposals.append(Replacement(own, chain.layers, puts))
-    return Proposals(tuple(proposals))
+        context.put([chain] if served else [own, chain], at=own, removes=chain.layers)
 
 
 def match_chains(blocks: Sequence[Gaussian]) -> list[GaussianChain]:

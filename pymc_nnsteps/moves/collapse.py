@@ -27,14 +27,14 @@ with whatever else is seen of :math:`z` in :math:`\omega` and h.
 A sweep draws, one after another: the precisions by which logistic children see a, which are then
 held; the gates; the weights; and a itself, given these precisions. Between the first and the
 last of these nothing else is drawn, so that nothing is given an activation that is not up to date
-(:mod:`.scan` checks it).
+(:mod:`.contract` checks it).
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import override
 
-import numpy as np
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable, equal_computations
 from pytensor.tensor.linalg import cholesky
@@ -51,25 +51,25 @@ from pymc_nnsteps.graphs.search import given_any
 from pymc_nnsteps.graphs.shapes import lengths
 from pymc_nnsteps.graphs.values import typed_like
 from pymc_nnsteps.kernels.ops import collapsed_information, draw_collapsed_gates, refuse_lost
-from pymc_nnsteps.laws.augmentation import augmented, with_any_precision
 from pymc_nnsteps.laws.conditional import Conditional, Draw, Shapes
 from pymc_nnsteps.laws.gates import GateConditional
-from pymc_nnsteps.laws.gaussian import Gaussian
-from pymc_nnsteps.moves.contract import Context, Proposals, Replacement, proposes
-from pymc_nnsteps.moves.marginal_likelihood import MarginalLikelihood, marginal_likelihood
+from pymc_nnsteps.laws.gaussian import Gaussian, augmented, with_any_precision
+from pymc_nnsteps.moves.contract import Context, proposes
+from pymc_nnsteps.moves.marginal_likelihood import (
+    MarginalLikelihood,
+    WithoutLayer,
+    marginal_likelihood,
+)
 from pymc_nnsteps.random.op import uniform
 from pymc_nnsteps.random.standard_normal import standard_normal
 
 
 @dataclass(frozen=True)
-class CollapsedGates(Conditional):
+class CollapsedGates(WithoutLayer):
     """Gates in turn, with the activations behind them integrated out."""
 
     name = "Bernoulli, collapsed"
-    draws: tuple[TensorVariable, ...]
     gates: GateConditional
-    likelihood: MarginalLikelihood
-    integrates_out: tuple[TensorVariable, ...]
 
     @override
     def draw(self, rng: Variable, shapes: Shapes) -> Draw:
@@ -89,15 +89,12 @@ class CollapsedGates(Conditional):
 
 
 @dataclass(frozen=True)
-class CollapsedWeights(Conditional):
+class CollapsedWeights(WithoutLayer):
     """The weights of all units of a layer jointly, with its activations integrated out."""
 
     name = "Gaussian, collapsed"
-    draws: tuple[TensorVariable, ...]
     weights: Gaussian
     seen: Observation
-    likelihood: MarginalLikelihood
-    integrates_out: tuple[TensorVariable, ...]
 
     @override
     def draw(self, rng: Variable, shapes: Shapes) -> Draw:
@@ -152,50 +149,43 @@ class CollapsedLayer:
     likelihood: MarginalLikelihood
     draws: tuple[Conditional, ...]
 
-    def size(self, shapes: Shapes) -> int:
-        """Number of weights that are drawn jointly."""
-        return sum(int(np.prod(shapes[rv])) for rv in self.weights.draws)
-
 
 @proposes(priority=200)
-def propose_collapsed(context: Context) -> Proposals:
+def propose_collapsed(context: Context) -> None:
     """Propose to collapse layers behind binary gates that have no draws of another kind."""
-    collapse, blocks, moved = context.options.collapse, context.blocks, context.layers
+    collapse, blocks = context.options.collapse, context.blocks
     if collapse is False:
-        return Proposals()
+        return
     gates = [block for block in blocks if isinstance(block, GateConditional)]
     behind_gates = {seen.child for block in gates for seen in block.observations}
-    replacements = []
-    layers: dict[TensorVariable, MarginalLikelihood] = {}
-    declined: dict[TensorVariable, str] = {}
     for block in blocks:
         if not isinstance(block, Gaussian) or behind_gates.isdisjoint(block.draws):
             continue
-        [activations, *_] = block.draws
-        if activations in moved:
+        [a, *_] = block.draws
+        if a in context.layers:
             continue
-        try:
-            layer = match_collapsed(block, blocks)
-        except NotConjugate as reason:
-            if collapse is True:
-                raise ValueError(f'collapse is True, but {reason}; use "auto".') from None
-            declined[activations] = f"not collapsed: {reason}"
+        layer = context.read(a, "collapsed", _quick, context, block)
+        if layer is None:
             continue
-        size = layer.size(context.shapes)
-        if collapse == "auto" and size > LARGEST_COLLAPSED:
-            declined[activations] = (
-                f"not collapsed: its layer has {size} weights, more than "
-                f"{LARGEST_COLLAPSED} (collapse=True does it all the same)"
-            )
-            continue
-        replacements.append(Replacement(block, (layer.gates, layer.weights), layer.draws))
-        layers[activations] = layer.likelihood
-    if collapse is True and not replacements and not moved:
+        context.put(layer.draws, at=block, removes=(layer.gates, layer.weights))
+        context.layers[a] = layer.likelihood
+    if collapse is True and not context.layers:
         raise ValueError(
             "collapse is True, but no activations behind binary gates are drawn together with "
             'their gates and weights; use "auto".'
         )
-    return Proposals(tuple(replacements), layers, declined)
+
+
+def _quick(context: Context, activations: Gaussian) -> CollapsedLayer:
+    """The layer of activations, if it is asked for or small."""
+    layer = match_collapsed(activations, context.blocks)
+    size = sum(math.prod(context.shapes[rv]) for rv in layer.weights.draws)
+    if context.options.collapse == "auto" and size > LARGEST_COLLAPSED:
+        raise NotConjugate(
+            f"its layer has {size} weights, more than {LARGEST_COLLAPSED} (collapse=True does it "
+            "all the same)"
+        )
+    return layer
 
 
 def match_collapsed(activations: Gaussian, conditionals: Sequence[Conditional]) -> CollapsedLayer:
@@ -223,8 +213,8 @@ def match_collapsed(activations: Gaussian, conditionals: Sequence[Conditional]) 
         raise NotConjugate(f"a child of {describe(a)} also sees its gates or weights")
     draws: tuple[Conditional, ...] = (
         *likelihood.before,
-        CollapsedGates(gates[0].draws, gates[0], likelihood, (a,)),
-        CollapsedWeights(weights[0].draws, weights[0], seen, likelihood, (a,)),
+        CollapsedGates(gates[0].draws, likelihood, gates[0]),
+        CollapsedWeights(weights[0].draws, likelihood, weights[0], seen),
         likelihood.fresh,
     )
     return CollapsedLayer(gates[0], weights[0], likelihood, draws)

@@ -1,12 +1,12 @@
 """The contract of a joint move, and the table of moves that the plan of a sweep goes through.
 
-A move looks at the sweep as it stands and proposes draws that take the place of others. The
-decorator :func:`proposes` enters it in the table with its priority. The package imports every
-module of this room, so one new file adds a move.
+A move looks at the sweep as it stands and puts draws in the place of others. The decorator
+:func:`proposes` enters it in the table with its priority. The package imports every module of this
+room, so one new file adds a move. At the end stand the order of a sweep, and when it is valid.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 import pymc as pm
@@ -18,9 +18,12 @@ from pymc_nnsteps.arguments import (
     require_bool_or_auto,
     require_choice,
 )
+from pymc_nnsteps.graphs.errors import NotConjugate
+from pymc_nnsteps.graphs.known import describe
 from pymc_nnsteps.laws.conditional import Conditional, Shapes
 from pymc_nnsteps.moves.marginal_likelihood import MarginalLikelihood
-from pymc_nnsteps.moves.scan import Scan
+
+Scan = Literal["sequential", "parallel"]
 
 Choice = bool | Literal["auto"]
 """Whether to draw jointly: always, never, or where it is quick."""
@@ -47,101 +50,84 @@ class Options:
             require_bool(name, getattr(self, name))
 
 
-@dataclass(frozen=True)
-class Replacement:
-    """Draws that take the place of others."""
-
-    at: Conditional  # the draw of a sweep in whose place they are put
-    removes: tuple[Conditional, ...]  # further draws that they make superfluous
-    puts: tuple[Conditional, ...]  # in the order in which they must follow each other
-
-    def apply(self, sweep: Sequence[Conditional]) -> list[Conditional]:
-        """The sweep with the replacement made."""
-        new: list[Conditional] = []
-        for draw in sweep:
-            if draw is self.at:
-                new.extend(self.puts)
-            elif not any(draw is removed for removed in self.removes):
-                new.append(draw)
-        return new
-
-
-@dataclass(frozen=True)
-class Proposals:
-    """What a move proposes."""
-
-    replacements: tuple[Replacement, ...] = ()
-    # Activations that the new draws integrate out, and what their children say of them.
-    layers: Mapping[TensorVariable, MarginalLikelihood] = field(default_factory=dict)
-    # Why there is none, for variables that might have been expected to have one.
-    declined: Mapping[TensorVariable, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
+@dataclass
 class Context:
-    """What a move knows of the model and of the sweep as it stands."""
+    """A sweep as it stands while moves are put in, and what these know of the model."""
 
     model: pm.Model
     options: Options
     shapes: Shapes
     blocks: Sequence[Conditional]  # the conditionals as they were recognised
-    sweep: Sequence[Conditional]  # what the moves before have made of them
-    # Activations that the moves before integrate out, and what their children say of them.
-    layers: Mapping[TensorVariable, MarginalLikelihood] = field(default_factory=dict)
-    # Why a move before does nothing for a variable that might have been expected to be in it.
-    declined: Mapping[TensorVariable, str] = field(default_factory=dict)
+    sweep: Sequence[Conditional]  # what moves have made of them
+    # Activations that moves integrate out, and what their children say of them.
+    layers: dict[TensorVariable, MarginalLikelihood] = field(default_factory=dict)
+    # Why no move has a variable that might have been expected to be in one.
+    declined: dict[TensorVariable, str] = field(default_factory=dict)
 
-    def after(self, proposals: Proposals) -> "Context":
-        """The context with proposals made; of two that speak of a variable the first counts."""
-        sweep = self.sweep
-        for replacement in proposals.replacements:
-            sweep = replacement.apply(sweep)
-        return replace(
-            self,
-            sweep=sweep,
-            layers={**proposals.layers, **self.layers},
-            declined={**proposals.declined, **self.declined},
-        )
+    def put(
+        self,
+        draws: Sequence[Conditional],
+        at: Conditional,
+        removes: Collection[Conditional] = (),
+    ) -> None:
+        """Put draws in the place of one, without others that they make superfluous."""
+        new: list[Conditional] = []
+        for draw in self.sweep:
+            if draw is at:
+                new.extend(draws)
+            elif not any(draw is removed for removed in removes):
+                new.append(draw)
+        self.sweep = new
+
+    def read[T, **P](
+        self,
+        rv: TensorVariable,
+        moved: str,
+        find: Callable[P, T],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T | None:
+        """What is found of a move of a variable, or None, where the reason is kept.
+
+        ``moved`` is how, and ``collapsed`` and ``interwoven`` may be asked for.
+        """
+        try:
+            return find(*args, **kwargs)
+        except NotConjugate as reason:
+            option = {"collapsed": "collapse", "interwoven": "interweave"}.get(moved)
+            if option is not None and getattr(self.options, option) is True:
+                raise ValueError(
+                    f'{option} is True, but {describe(rv)} cannot be: {reason}; use "auto".'
+                ) from None
+            self.declined.setdefault(rv, f"not {moved}: {reason}")
+            return None
 
 
-Propose = Callable[[Context], Proposals]
+Propose = Callable[[Context], None]
 Moves = Callable[[Context], Iterable[Conditional]]
 
-
-@dataclass(frozen=True)
-class Move:
-    """Line of the table."""
-
-    # Moves of lower numbers propose first, and the others see what has become of the sweep.
-    priority: int
-    # ``propose(context)`` gives the proposals of the move, none where it has nothing to do.
-    propose: Propose
-
-
-_TABLE: list[Move] = []
+_TABLE: dict[int, Propose] = {}
+"""Functions that put moves into a sweep, by priority."""
 
 
 def proposes[P: Propose](priority: int) -> Callable[[P], P]:
-    """Enter the decorated function in the table of moves."""
-    if any(move.priority == priority for move in _TABLE):
+    """Enter the decorated function in the table of moves.
+
+    Those of lower numbers come first, and the others see what has become of the sweep.
+    """
+    if priority in _TABLE:
         raise ValueError(f"priority {priority} is that of another move; choose one beside it.")
 
     def enter(propose: P) -> P:
-        _TABLE.append(Move(priority, propose))
+        _TABLE[priority] = propose
         return propose
 
     return enter
 
 
-def moves_in_order() -> list[Move]:
+def moves_in_order() -> list[Propose]:
     """All moves, those of lower priority numbers first."""
-    return sorted(_TABLE, key=lambda move: move.priority)
-
-
-def at_the_end(context: Context, moves: Iterable[Conditional]) -> Proposals:
-    """Propose moves that follow when all else has been drawn."""
-    last = context.sweep[-1]
-    return Proposals((Replacement(last, (), (last, *moves)),))
+    return [_TABLE[priority] for priority in sorted(_TABLE)]
 
 
 def follows[M: Moves](priority: int) -> Callable[[M], M]:
@@ -149,11 +135,66 @@ def follows[M: Moves](priority: int) -> Callable[[M], M]:
 
     def enter(moves: M) -> M:
         @proposes(priority)
-        def propose(context: Context) -> Proposals:
-            if not context.options.rays or not context.sweep:
-                return Proposals()
-            return at_the_end(context, moves(context))
+        def propose(context: Context) -> None:
+            if context.options.rays:
+                context.sweep = [*context.sweep, *moves(context)]
 
         return moves
 
     return enter
+
+
+def order_scan(
+    conditionals: Sequence[Conditional], scan: Scan, model: pm.Model
+) -> list[Conditional]:
+    """Order conditionals for a sweep.
+
+    "sequential" keeps the model's order, from input to output. "parallel" draws the groups that
+    conditionals say they belong to (:class:`~pymc_nnsteps.laws.conditional.Group`) one
+    after another; within a group of a network no layer depends on another. Layers that are
+    collapsed stay together.
+    """
+    if scan == "sequential":
+        return list(conditionals)
+    return sorted(conditionals, key=lambda conditional: conditional.group(model))
+
+
+def check_scan(
+    conditionals: Sequence[Conditional], given: Sequence[Collection[TensorVariable]]
+) -> None:
+    """Check that no draw uses a variable after it was integrated out and before its fresh draw.
+
+    That draw must be a part of the same sweep, whose end is what is stored.
+    """
+    stale: dict[TensorVariable, Conditional] = {}
+    for conditional, conditions in zip(conditionals, given, strict=True):
+        for rv in stale.keys() & set(conditions):
+            drawn = describe(conditional.draws[0]) if conditional.draws else conditional.name
+            raise ValueError(
+                f"{drawn} is drawn given {describe(rv)}, which was "
+                f"integrated out of the draw of {describe(stale[rv].draws[0])} and has not been "
+                "drawn afresh."
+            )
+        for rv in conditional.draws:
+            stale.pop(rv, None)
+        stale.update(dict.fromkeys(conditional.integrates_out, conditional))
+    for rv, conditional in stale.items():
+        raise ValueError(
+            f"{describe(rv)} was integrated out of the draw of {describe(conditional.draws[0])} "
+            "and has not been drawn afresh when the sweep ends."
+        )
+
+
+def refreshed_after(conditionals: Sequence[Conditional]) -> list[int]:
+    """Numbers of draws after which all that was integrated out before is drawn afresh.
+
+    Up to there a sweep leaves the posterior invariant as the whole one does.
+    """
+    stale: set[TensorVariable] = set()
+    found = []
+    for number, conditional in enumerate(conditionals[:-1], start=1):
+        waited = bool(stale)
+        stale = stale.difference(conditional.draws).union(conditional.integrates_out)
+        if waited and not stale:
+            found.append(number)
+    return found

@@ -61,7 +61,7 @@ half, twice this share of sweeps has a trajectory, and at least a twentieth. Whe
 the rows are moved half as often.
 
 Then :math:`\psi` is drawn given weights and global scales, whether the end is accepted or not.
-Activations must be drawn afresh before anything else is given them (:mod:`.scan` checks it).
+Activations must be drawn afresh before anything else is given them (:mod:`.contract` checks it).
 """
 
 from collections.abc import Mapping, Sequence
@@ -80,13 +80,14 @@ from pymc_nnsteps.graphs.linear_terms import concatenate, expand
 from pymc_nnsteps.graphs.search import children
 from pymc_nnsteps.graphs.values import scalar_constant, substitute, typed_like
 from pymc_nnsteps.kernels.gated_density import Laws, Tails
-from pymc_nnsteps.kernels.gated_trajectories import TARGET_ACCEPT, n_averages
+from pymc_nnsteps.kernels.gated_trajectories import n_averages
 from pymc_nnsteps.kernels.ops import move_gated_layer
 from pymc_nnsteps.kernels.outgoing_weights import GaussianPrior
-from pymc_nnsteps.laws.conditional import Conditional, Draw, Shapes
-from pymc_nnsteps.laws.scales import Scale
-from pymc_nnsteps.moves.contract import Context, Proposals, Replacement, proposes
+from pymc_nnsteps.laws.conditional import Draw, Shapes
+from pymc_nnsteps.laws.scales import Exponents, Scale
+from pymc_nnsteps.moves.contract import Context, proposes
 from pymc_nnsteps.moves.interwoven_gates import InterwovenGates
+from pymc_nnsteps.moves.layer_trajectories import Trajectory
 from pymc_nnsteps.moves.marginal_likelihood import MarginalLikelihood
 from pymc_nnsteps.moves.outgoing_weights import (
     ByOutput,
@@ -121,24 +122,15 @@ class Variance:
         return pt.flatten(self.rv) ** self.power
 
     @property
-    def order(self) -> TensorVariable:
-        """Exponent of the variance in its prior, times the variance."""
-        return self.law.prior.nu if self.power > 0 else -self.law.prior.nu
-
-    @property
-    def inverse(self) -> TensorVariable:
-        """Twice the factor of the reciprocal of the variance in its prior's exponent."""
-        return self.law.prior.delta2 if self.power > 0 else self.law.prior.lambda2
-
-    @property
-    def direct(self) -> TensorVariable:
-        """Twice the factor of the variance in its prior's exponent."""
-        return self.law.prior.lambda2 if self.power > 0 else self.law.prior.delta2
+    def prior(self) -> Exponents:
+        """Exponents of the prior of the variance."""
+        prior = self.law.prior
+        return prior if self.power > 0 else Exponents(-prior.nu, prior.lambda2, prior.delta2)
 
     def law_of_shift(self) -> list[TensorVariable]:
         """Order, and factors of the exponentials, in the density of a shift of the logarithm."""
-        value = self.value
-        parts = self.order, self.inverse / (2 * value), self.direct * value / 2
+        value, prior = self.value, self.prior
+        parts = prior.nu, prior.delta2 / (2 * value), prior.lambda2 * value / 2
         return [pt.broadcast_to(pt.flatten(part), value.shape) for part in parts]
 
     def shifted(self, shift: TensorVariable) -> TensorVariable:
@@ -163,16 +155,14 @@ class Shrunk:
         if self.local is None:
             return zero + precision, zero + precision * self.member.mean, zero, one
         local = self.local.value.reshape(self.local.rv.shape)
-        rate = self.local.inverse / (precision * local)
-        return zero, zero, zero + 0.5 - self.local.order, zero + rate
+        prior = self.local.prior
+        return zero, zero, zero + 0.5 - prior.nu, zero + prior.delta2 / (precision * local)
 
 
 @dataclass(frozen=True)
-class GatedTrajectories(Conditional):
+class GatedTrajectories(Trajectory):
     """Weights of a layer, its gates, its outgoing weights, the bias of the output and scales."""
 
-    name = "Hamiltonian trajectory"
-    draws: tuple[TensorVariable, ...]
     rows: InterwovenGates  # the move of the layer's own weights
     incoming: tuple[Shrunk, ...]  # the members of these
     outgoing: tuple[Shrunk, ...]  # the weights through which outputs see the layer
@@ -181,25 +171,10 @@ class GatedTrajectories(Conditional):
     noise: Variance | None  # the variances of the layer's noise, if they are moved as well
     responses: tuple[Variance, ...]  # those of the response that are
     scaled: np.ndarray  # one for each output of such a variance, shape (max(1, k), m)
-    integrates_out: tuple[TensorVariable, ...]
-    tuning: TensorVariable
-    averages: TensorVariable
-    n_averages: int
-    supplements: bool = True
-    waits: bool = True
-    target_accept: float = TARGET_ACCEPT
-
-    @override
-    def explain_move(self, rv: TensorVariable) -> list[str]:
-        return ["along trajectories"]
-
-    @override
-    def n_tuned(self, shapes: Shapes) -> int:
-        return 1
 
     @override
     def draw(self, rng: Variable, shapes: Shapes) -> Draw:
-        weights, gates = self.rows.weights_and_gates()
+        weights, gates = self.rows.weights_by_unit(), self.rows.gated_units()
         units, d = weights.rows.shape
         n_obs = gates.gates.shape[1]
         (n_scales, m), outgoing = self.scaled.shape, self._outgoing()
@@ -212,7 +187,7 @@ class GatedTrajectories(Conditional):
             gates,
             self._row_tails(),
             *outgoing,
-            self.rows.layer.likelihood.above_in_part(response),
+            self.likelihood.above_in_part(response),
             pt.constant(self.scaled, dtype="float64"),
             self._laws(units),
             pt.dot(weights.inputs.T, weights.inputs),
@@ -271,7 +246,7 @@ class GatedTrajectories(Conditional):
             for of_each in parts
         )
         [gates] = self.rows.layer.gates.draws
-        units = gates.shape[self.rows.layer.likelihood.units]
+        units = gates.shape[self.likelihood.units]
         return Tails(*(expand(with_labels(block, prior), {0: units}) for block in blocks))
 
     def _outgoing(self) -> tuple[TensorVariable, Tails[TensorVariable]]:
@@ -301,22 +276,15 @@ def _local_of(weights: Sequence[Shrunk]) -> list[Variance]:
 
 
 @proposes(priority=900)
-def propose_gated_trajectories(context: Context) -> Proposals:
+def propose_gated_trajectories(context: Context) -> None:
     """Propose trajectories after the moves of weights behind gates."""
-    if not context.options.trajectories:
-        return Proposals()
-    replacements, declined = [], {}
-    for move in context.sweep:
-        if not isinstance(move, InterwovenGates):
-            continue
-        try:
-            trajectory = find_gated_trajectories(move, context)
-        except NotConjugate as reason:
-            declined[move.draws[-1]] = f"not along trajectories: {reason}"
-            continue
-        if trajectory is not None:
-            replacements.append(Replacement(move, (), (trajectory.rows, trajectory)))
-    return Proposals(tuple(replacements), {}, declined)
+    for move in context.sweep if context.options.trajectories else ():
+        if isinstance(move, InterwovenGates):
+            trajectory = context.read(
+                move.draws[-1], "along trajectories", find_gated_trajectories, move, context
+            )
+            if trajectory is not None:
+                context.put((trajectory.rows, trajectory), at=move)
 
 
 def find_gated_trajectories(move: InterwovenGates, context: Context) -> GatedTrajectories | None:
@@ -356,6 +324,7 @@ def find_gated_trajectories(move: InterwovenGates, context: Context) -> GatedTra
             *(variance.rv for variance in moved if variance is not None),
             *(local.rv for local in _local_of(weights)),
         ),
+        likelihood,
         replace(move, passes=passes_beside(averages, context.options.passes)),
         incoming,
         outgoing,
@@ -364,10 +333,9 @@ def find_gated_trajectories(move: InterwovenGates, context: Context) -> GatedTra
         noise,
         responses,
         scaled,
-        (likelihood.activations,),
-        pt.dvector(f"step size of {name}"),
-        averages,
-        n_averages(move.row_length(context.shapes), m, n_scales),
+        tuning=pt.dvector(f"step size of {name}"),
+        averages=averages,
+        n_averages=n_averages(move.row_length(context.shapes), m, n_scales),
     )
 
 
@@ -450,7 +418,7 @@ class _Scales:
     def _is_local(self, variance: Variance, member: Member) -> bool:
         """Whether each weight has its own scale with an inverse gamma variance."""
         weights = member.rv
-        if scalar_constant(variance.direct) != 0:
+        if scalar_constant(variance.prior.lambda2) != 0:
             return False
         links = [variance.law.link(weights, axis) for axis in range(weights.ndim)]
         return all(

@@ -36,14 +36,14 @@ which leaves it invariant, so that only samples which change their piece cost ac
 accepted with the ratio of Metropolis and Hastings; the proposal back is that of the pieces at
 :math:`W_a'`, with determinants. Rows are moved in turn, in several passes.
 
-X must be drawn afresh before anything else is given it (:mod:`.scan` checks it).
+X must be drawn afresh before anything else is given it (:mod:`.contract` checks it).
 
 Kernels of convolutions are moved likewise (:mod:`.interwoven_kernels`).
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, override
+from typing import Any, Self, override
 
 import pymc as pm
 import pytensor.tensor as pt
@@ -63,9 +63,14 @@ from pymc_nnsteps.graphs.values import typed_like
 from pymc_nnsteps.kernels.interweaving import ActivationPieces
 from pymc_nnsteps.kernels.ops import move_rows
 from pymc_nnsteps.kernels.rows import LayerWeights
-from pymc_nnsteps.laws.conditional import Conditional, Draw, Shapes
+from pymc_nnsteps.laws.conditional import Conditional, Draw, Move, Shapes
 from pymc_nnsteps.laws.gaussian import Gaussian
-from pymc_nnsteps.moves.marginal_likelihood import MarginalLikelihood, marginal_likelihood
+from pymc_nnsteps.moves.contract import Options
+from pymc_nnsteps.moves.marginal_likelihood import (
+    MarginalLikelihood,
+    WithoutLayer,
+    marginal_likelihood,
+)
 from pymc_nnsteps.network.activations import read_activation
 from pymc_nnsteps.random.op import uniform
 from pymc_nnsteps.random.standard_normal import standard_normal
@@ -75,20 +80,62 @@ LONGEST_ROW = 128
 
 
 @dataclass(frozen=True)
-class Interweaving(Conditional):
-    """Rows of a layer's weights with its pre-activations, its activations integrated out."""
+class InterwovenRows(Move, WithoutLayer):
+    """Rows of a layer's weights with what follows from them, its activations integrated out."""
 
     name = "Metropolis-Hastings, interwoven"
-    draws: tuple[TensorVariable, ...]
-    pre_activations: TensorVariable  # one of the draws
-    members: tuple[Member, ...]  # the weights, and biases: the others
+    members: tuple[Member, ...]  # the weights, and biases
     inputs: TensorVariable  # shape (n_obs, d)
+    passes: int | TensorVariable  # how often each row is moved
+
+    @property
+    def n_units(self) -> TensorVariable:
+        """Number of rows."""
+        return self.likelihood.rows.design.shape[1]
+
+    @override
+    def n_tuned(self, shapes: Shapes) -> int:
+        return shapes[self.likelihood.activations][self.likelihood.units]
+
+    def row_length(self, shapes: Shapes) -> int:
+        """Number of weights and biases of a unit."""
+        return dense_size(self.members, shapes)
+
+    def unless_slow(self, options: Options, shapes: Shapes) -> Self:
+        """The move, if it is asked for or takes no longer than all else."""
+        if options.interweave == "auto" and (why := self.why_slow(shapes)):
+            raise NotConjugate(f"{why} (interweave=True does it all the same)")
+        return self
+
+    def why_slow(self, shapes: Shapes) -> str | None:
+        """Why the move takes longer than all else, if it does."""
+        n = self.row_length(shapes)
+        return f"a unit has {n} weights, more than {LONGEST_ROW}" if n > LONGEST_ROW else None
+
+    def weights_by_unit(self) -> LayerWeights[TensorVariable]:
+        """Rows of the layer."""
+        prior, units = prior_of(self.members), self.n_units
+
+        def by_unit(array: TensorVariable) -> TensorVariable:
+            return expand(with_labels(array, prior), {0: units})
+
+        precision = by_unit(prior.precision)
+        linear = pt.zeros_like(precision) if prior.mean is None else precision * by_unit(prior.mean)
+        return LayerWeights(self.inputs, by_unit(block_of(self.members)), precision, linear)
+
+    def values_of_weights(self, rows: TensorVariable) -> dict[TensorVariable, TensorVariable]:
+        """Values of the variables that weights by unit are."""
+        block = rows if prior_of(self.members).label_lengths else rows[0]
+        return split(block, self.members)
+
+
+@dataclass(frozen=True)
+class Interweaving(InterwovenRows):
+    """Rows of a layer's weights with its pre-activations, its activations integrated out."""
+
+    pre_activations: TensorVariable  # one of the draws; the others are weights
     activation: PiecewiseForm  # the mean of the activations as a function of the pre-activations
-    likelihood: MarginalLikelihood
-    passes: int  # how often each row is moved
-    integrates_out: tuple[TensorVariable, ...]
-    tuning: TensorVariable
-    waits: bool = True
+    waits = True
 
     @property
     def kernel(self) -> Any:
@@ -99,23 +146,6 @@ class Interweaving(Conditional):
     def refreshed(self) -> tuple[Conditional, ...]:
         """Draws of what is integrated out."""
         return (self.likelihood.fresh,)
-
-    @property
-    def n_units(self) -> TensorVariable:
-        """Number of rows."""
-        return self.likelihood.rows.design.shape[1]
-
-    def row_length(self, shapes: Shapes) -> int:
-        """Number of weights and biases of a unit."""
-        return dense_size(self.members, shapes)
-
-    def why_slow(self, shapes: Shapes) -> str | None:
-        """Why rows are not moved where that is left open, if it takes too long."""
-        return why_too_long(self.row_length(shapes))
-
-    @override
-    def n_tuned(self, shapes: Shapes) -> int:
-        return shapes[self.pre_activations][self.likelihood.units]
 
     def pre_activations_by_unit(self) -> TensorVariable:
         """Shape (units, n_obs)."""
@@ -136,25 +166,17 @@ class Interweaving(Conditional):
         response = self.likelihood.response(self.activation.offset)
         return expand(response, {0: self.pre_activations.shape[self.likelihood.samples]})
 
-    def weights_by_unit(self) -> LayerWeights[TensorVariable]:
-        """Rows of the layer."""
-        prior, units = prior_of(self.members), self.n_units
-
-        def by_unit(array: TensorVariable) -> TensorVariable:
-            return expand(with_labels(array, prior), {0: units})
-
-        precision = by_unit(prior.precision)
-        linear = pt.zeros_like(precision) if prior.mean is None else precision * by_unit(prior.mean)
-        return LayerWeights(self.inputs, by_unit(block_of(self.members)), precision, linear)
+    def by_axes(self, pre_activations: TensorVariable) -> TensorVariable:
+        """Pre-activations by unit, with the axes of the variable."""
+        order = (1, 0) if self.likelihood.units == 1 else (0, 1)
+        return pre_activations.dimshuffle(order)
 
     def values_of(
         self, rows: TensorVariable, pre_activations: TensorVariable
     ) -> dict[TensorVariable, TensorVariable]:
         """Values of the variables that weights and pre-activations by unit are."""
         z = self.pre_activations
-        order = (1, 0) if self.likelihood.units == 1 else (0, 1)
-        block = rows if prior_of(self.members).label_lengths else rows[0]
-        return {**split(block, self.members), z: typed_like(z, pre_activations.dimshuffle(order))}
+        return {**self.values_of_weights(rows), z: typed_like(z, self.by_axes(pre_activations))}
 
     @override
     def draw(self, rng: Variable, shapes: Shapes) -> Draw:
@@ -171,16 +193,6 @@ class Interweaving(Conditional):
             level.astype("float64"),
         )
         return Draw(rng, self.values_of(rows, moved), acceptance=acceptance)
-
-
-def why_too_long(n_weights: int) -> str | None:
-    """Why rows are not interwoven where that is left open, if they are too long for it."""
-    if n_weights <= LONGEST_ROW:
-        return None
-    return (
-        f"not interwoven: a unit has {n_weights} weights, more than {LONGEST_ROW} (interweave=True "
-        "does it all the same)"
-    )
 
 
 def match_interweaving(
@@ -200,14 +212,13 @@ def match_interweaving(
         raise NotConjugate(f"a child of {describe(a)} also sees it or its weights")
     return Interweaving(
         (*block.draws, z),
-        z,
+        likelihood,
         block.members,
         inputs,
-        activation,
-        likelihood,
         passes,
-        (a,),
-        pt.dvector(f"rho of {describe(z)}"),
+        z,
+        activation,
+        tuning=pt.dvector(f"rho of {describe(z)}"),
     )
 
 

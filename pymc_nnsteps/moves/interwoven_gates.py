@@ -42,7 +42,8 @@ Bernoulli(p). Rows are moved in turn, in several passes. Where V varies with the
 layer that is seen by Polya-Gamma variables), what each sample knows of a unit is held for as many
 units at a time as fit into memory, and computed again in each pass.
 
-The activations must be drawn afresh before anything else is given them (:mod:`.scan` checks it).
+The activations must be drawn afresh before anything else is given them (:mod:`.contract` checks
+it).
 """
 
 from collections.abc import Sequence
@@ -54,7 +55,7 @@ from pytensor.graph.basic import Variable
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.gaussian.evidence import Evidence
-from pymc_nnsteps.gaussian.layout import block_of, dense_size, prior_of, split, with_labels
+from pymc_nnsteps.gaussian.layout import prior_of, with_labels
 from pymc_nnsteps.gaussian.observation import evidence_of
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.known import describe
@@ -63,51 +64,31 @@ from pymc_nnsteps.graphs.search import given_any
 from pymc_nnsteps.graphs.values import substitute_given, typed_like
 from pymc_nnsteps.kernels.interwoven_gates import GatedUnits
 from pymc_nnsteps.kernels.ops import move_gated_rows
-from pymc_nnsteps.kernels.rows import LayerWeights
-from pymc_nnsteps.laws.augmentation import with_any_precision
 from pymc_nnsteps.laws.conditional import Conditional, Draw, Shapes
 from pymc_nnsteps.laws.gates import GateConditional
-from pymc_nnsteps.laws.gaussian import Gaussian
+from pymc_nnsteps.laws.gaussian import Gaussian, with_any_precision
 from pymc_nnsteps.moves.collapse import CollapsedLayer, match_collapsed
-from pymc_nnsteps.moves.contract import Context, Proposals, Replacement, proposes
-from pymc_nnsteps.moves.interweaving import why_too_long
-from pymc_nnsteps.moves.marginal_likelihood import MarginalLikelihood
+from pymc_nnsteps.moves.contract import Context, proposes
+from pymc_nnsteps.moves.interweaving import InterwovenRows
 from pymc_nnsteps.random.op import uniform
 from pymc_nnsteps.random.standard_normal import standard_normal
 
 
 @dataclass(frozen=True)
-class InterwovenGates(Conditional):
+class InterwovenGates(InterwovenRows):
     """Rows of a layer's weights with its gates, its activations integrated out."""
 
-    name = "Metropolis-Hastings, interwoven"
-    draws: tuple[TensorVariable, ...]
     layer: CollapsedLayer
-    passes: int | TensorVariable  # how often each row is moved
-    integrates_out: tuple[TensorVariable, ...]
-    tuning: TensorVariable
 
-    def row_length(self, shapes: Shapes) -> int:
-        """Number of weights and biases of a unit."""
-        return dense_size(self.layer.weights.members, shapes)
-
-    @override
-    def n_tuned(self, shapes: Shapes) -> int:
-        [gates] = self.layer.gates.draws
-        return shapes[gates][self.layer.likelihood.units]
-
-    def weights_and_gates(self) -> tuple[LayerWeights[TensorVariable], GatedUnits[TensorVariable]]:
-        """Rows of the layer, and gates with odds and levels, by unit."""
-        [gates], members = self.layer.gates.draws, self.layer.weights.members
-        likelihood, prior = self.layer.likelihood, prior_of(members)
+    def gated_units(self) -> GatedUnits[TensorVariable]:
+        """Gates with odds and levels, by unit."""
+        [gates], members = self.layer.gates.draws, self.members
+        prior = prior_of(members)
         through = {
             seen.child: evidence_of(members, with_any_precision(seen))
             for seen in self.layer.weights.observations
         }
-        seen_by_activations = through[likelihood.activations]
-        inputs = seen_by_activations.shared_design
-        assert inputs is not None
-        units, n_obs = likelihood.rows.design.shape[1], inputs.shape[0]
+        units, n_obs = self.n_units, self.inputs.shape[0]
 
         # Logits and levels are inputs times weights and times these factors.
         def factor_of(seen: Evidence) -> TensorVariable:
@@ -117,50 +98,42 @@ class InterwovenGates(Conditional):
         by_gates = through.get(gates)
         logit_factor = pt.zeros((units, n_obs)) if by_gates is None else factor_of(by_gates)
         [level_factor] = substitute_given(
-            [factor_of(seen_by_activations)], {gates: pt.ones_like(gates)}
+            [factor_of(through[self.likelihood.activations])], {gates: pt.ones_like(gates)}
         )
         [behind_gates] = self.layer.gates.observations
         level = behind_gates.terms[0].whole().coefficient.dimshuffle(0, 1)
-        precision = expand(with_labels(prior.precision, prior), {0: units})
-        mean = pt.zeros_like(precision) if prior.mean is None else prior.mean
-        return (
-            LayerWeights(
-                inputs, with_labels(block_of(members), prior), precision, precision * mean
-            ),
-            GatedUnits(
-                gates.T.astype("float64"),
-                pt.broadcast_to(self.layer.gates.logit, gates.shape).T,
-                logit_factor,
-                pt.broadcast_to(level, gates.shape).T,
-                level_factor,
-            ),
+        return GatedUnits(
+            gates.T.astype("float64"),
+            pt.broadcast_to(self.layer.gates.logit, gates.shape).T,
+            logit_factor,
+            pt.broadcast_to(level, gates.shape).T,
+            level_factor,
         )
 
     def response(self) -> TensorVariable:
         """What is seen of the activations without their part behind closed gates, (n_obs, m)."""
         [behind_gates], [gates] = self.layer.gates.observations, self.layer.gates.draws
-        response = self.layer.likelihood.response(behind_gates.offset)
+        response = self.likelihood.response(behind_gates.offset)
         return expand(response, {0: gates.shape[0]})
 
     def values_of(
         self, rows: TensorVariable, opened: TensorVariable
     ) -> dict[TensorVariable, TensorVariable]:
         """Values of the variables that rows of weights and gates by unit are."""
-        [gates], members = self.layer.gates.draws, self.layer.weights.members
-        block = rows if prior_of(members).label_lengths else rows[0]
-        return {**split(block, members), gates: typed_like(gates, opened.T)}
+        [gates] = self.layer.gates.draws
+        return {**self.values_of_weights(rows), gates: typed_like(gates, opened.T)}
 
     @override
     def draw(self, rng: Variable, shapes: Shapes) -> Draw:
-        weights, gates = self.weights_and_gates()
+        weights, gates = self.weights_by_unit(), self.gated_units()
         units, n_obs = gates.gates.shape
-        rng, normal = standard_normal(rng, (self.passes, units, weights.inputs.shape[1]), "float64")
+        rng, normal = standard_normal(rng, (self.passes, units, self.inputs.shape[1]), "float64")
         rng, refresh = uniform(rng, (self.passes, units, n_obs))
         rng, accept = uniform(rng, (self.passes, units))
         rows, moved, acceptance = move_gated_rows(
             weights,
             gates,
-            self.layer.likelihood.above(self.response()),
+            self.likelihood.above(self.response()),
             self.tuning,
             normal,
             refresh,
@@ -170,46 +143,34 @@ class InterwovenGates(Conditional):
 
 
 @proposes(priority=100)
-def propose_interwoven_gates(context: Context) -> Proposals:
+def propose_interwoven_gates(context: Context) -> None:
     """Propose to move weights with the gates behind them, in place of other draws of them.
 
     With ``collapse=True`` the layers are also drawn collapsed.
     """
-    interweave, blocks = context.options.interweave, context.blocks
-    if interweave is False:
-        return Proposals()
+    options, blocks = context.options, context.blocks
+    if options.interweave is False:
+        return
     activations = {b.draws[0]: b for b in blocks if isinstance(b, Gaussian) and len(b.draws) == 1}
-    replacements = []
-    layers: dict[TensorVariable, MarginalLikelihood] = {}
-    declined: dict[TensorVariable, str] = {}
     for block in blocks:
         if not isinstance(block, GateConditional) or len(block.observations) != 1:
             continue
         [gates], a = block.draws, block.observations[0].child
         if a not in activations:
             continue
-        try:
-            move = match_interwoven_gates(activations[a], blocks, context.options.passes)
-        except NotConjugate as reason:
-            if interweave is True:
-                raise ValueError(
-                    f'interweave is True, but {describe(gates)} cannot be: {reason}; use "auto".'
-                ) from None
-            declined[gates] = f"not interwoven: {reason}"
+        move = context.read(gates, "interwoven", _quick, context, activations[a])
+        if move is None:
             continue
-        if interweave == "auto" and (too_long := why_too_long(move.row_length(context.shapes))):
-            declined[gates] = too_long
-            continue
-        layer, likelihood = move.layer, move.layer.likelihood
-        collapsed = context.options.collapse is True
-        before = layer.draws[:-1] if collapsed else likelihood.before
-        replacements.append(
-            Replacement(
-                activations[a], (layer.gates, layer.weights), (*before, move, likelihood.fresh)
-            )
-        )
-        layers[a] = likelihood
-    return Proposals(tuple(replacements), layers, declined)
+        layer, likelihood = move.layer, move.likelihood
+        before = layer.draws[:-1] if options.collapse is True else likelihood.before
+        draws = (*before, move, likelihood.fresh)
+        context.put(draws, at=activations[a], removes=(layer.gates, layer.weights))
+        context.layers[a] = likelihood
+
+
+def _quick(context: Context, activations: Gaussian) -> InterwovenGates:
+    move = match_interwoven_gates(activations, context.blocks, context.options.passes)
+    return move.unless_slow(context.options, context.shapes)
 
 
 def match_interwoven_gates(
@@ -229,6 +190,16 @@ def match_interwoven_gates(
     closed = layer.gates.observations[0].offset
     if closed is not None and given_any([closed], weights):
         raise NotConjugate(f"{describe(a)} depends on {describe(weights[0])} behind closed gates")
+    members = layer.weights.members
+    [through] = [seen for seen in layer.weights.observations if seen.child is a]
+    inputs = evidence_of(members, with_any_precision(through)).shared_design
+    assert inputs is not None
     return InterwovenGates(
-        (*weights, gates), layer, passes, (a,), pt.dvector(f"rho of {describe(gates)}")
+        (*weights, gates),
+        layer.likelihood,
+        members,
+        inputs,
+        passes,
+        layer,
+        tuning=pt.dvector(f"rho of {describe(gates)}"),
     )

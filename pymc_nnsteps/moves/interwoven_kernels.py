@@ -36,14 +36,13 @@ import pytensor.tensor as pt
 from numpy.typing import NDArray
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.gaussian.layout import prior_of, split
 from pymc_nnsteps.gaussian.observation import Observation, evidence_of
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.known import describe
 from pymc_nnsteps.graphs.linear_terms import Length, varies
 from pymc_nnsteps.graphs.search import children
 from pymc_nnsteps.graphs.shapes import known_shape
-from pymc_nnsteps.graphs.values import array_constant, typed_like
+from pymc_nnsteps.graphs.values import array_constant
 from pymc_nnsteps.kernels.ops import move_kernels
 from pymc_nnsteps.laws.conditional import Conditional, Shapes
 from pymc_nnsteps.laws.gaussian import Gaussian
@@ -62,6 +61,12 @@ class InterwovenKernels(Interweaving):
 
     @property
     @override
+    def integrates_out(self) -> tuple[TensorVariable, ...]:
+        unpooled = () if self.unpooled is None else self.unpooled.draws
+        return (*super().integrates_out, *unpooled)
+
+    @property
+    @override
     def refreshed(self) -> tuple[Conditional, ...]:
         return (*super().refreshed, *(() if self.unpooled is None else (self.unpooled,)))
 
@@ -74,10 +79,7 @@ class InterwovenKernels(Interweaving):
     def why_slow(self, shapes: Shapes) -> str | None:
         if self.likelihood.has_one_output:
             return super().why_slow(shapes)
-        return (
-            "not interwoven: several outputs see its positions, each of which costs a pass over "
-            "the patches (interweave=True does it all the same)"
-        )
+        return "several outputs see its positions, each of which costs a pass over the patches"
 
     @property
     @override
@@ -95,14 +97,10 @@ class InterwovenKernels(Interweaving):
         return pt.swapaxes(z, 0, 1).reshape((z.shape[1], pt.prod(z.shape) // z.shape[1]))
 
     @override
-    def values_of(
-        self, rows: TensorVariable, pre_activations: TensorVariable
-    ) -> dict[TensorVariable, TensorVariable]:
+    def by_axes(self, pre_activations: TensorVariable) -> TensorVariable:
         z = self.pre_activations
-        block = rows if prior_of(self.members).label_lengths else rows[0]
         shape = z.shape[1], z.shape[0], *(z.shape[axis] for axis in range(2, z.ndim))
-        moved = pt.swapaxes(pre_activations.reshape(shape), 0, 1)
-        return {**split(block, self.members), z: typed_like(z, moved)}
+        return pt.swapaxes(pre_activations.reshape(shape), 0, 1)
 
 
 def match_kernels(
@@ -130,15 +128,14 @@ def match_kernels(
         raise NotConjugate(f"a child of {describe(a)} also sees it or its weights")
     return InterwovenKernels(
         (*weights.draws, z),
-        z,
+        likelihood,
         weights.members,
         patches if pooling is None else _pooled(patches, pooling),
-        activation,
-        likelihood,
         passes,
-        (a,) if first is z else (a, first),
-        pt.dvector(f"rho of {describe(z)}"),
-        unpooled=unpooled,
+        z,
+        activation,
+        unpooled,
+        tuning=pt.dvector(f"rho of {describe(z)}"),
     )
 
 

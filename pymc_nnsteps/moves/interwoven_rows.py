@@ -1,13 +1,15 @@
 """Which layers' rows of weights are interwoven with their pre-activations, and by which moves."""
 
+from collections.abc import Mapping
+
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.graphs.errors import NotConjugate
+from pymc_nnsteps.graphs.errors import NotConjugate, known_or_none
 from pymc_nnsteps.graphs.known import describe
 from pymc_nnsteps.laws.conditional import Conditional
 from pymc_nnsteps.laws.gaussian import Gaussian
 from pymc_nnsteps.laws.piecewise import PiecewiseGaussian
-from pymc_nnsteps.moves.contract import Context, Proposals, Replacement, proposes
+from pymc_nnsteps.moves.contract import Context, proposes
 from pymc_nnsteps.moves.interweaving import Interweaving, match_interweaving
 from pymc_nnsteps.moves.interwoven_kernels import InterwovenKernels, match_kernels
 from pymc_nnsteps.moves.layer_trajectories import find_trajectories
@@ -16,45 +18,34 @@ from pymc_nnsteps.moves.unit_rays import find_unit_rays
 
 
 @proposes(priority=300)
-def propose_interwoven(context: Context) -> Proposals:
+def propose_interwoven(context: Context) -> None:
     """Propose to move weights with their pre-activations."""
-    model, blocks, interweave = context.model, context.blocks, context.options.interweave
+    interweave = context.options.interweave
     if interweave is False:
-        return Proposals()
+        return
     moves: dict[TensorVariable, Interweaving] = {}
-    replacements: list[Replacement] = []
-    declined: dict[TensorVariable, str] = {}
-    by_variable = {block.draws[0]: block for block in blocks}
-    for block in blocks:
+    by_variable = {block.draws[0]: block for block in context.blocks}
+    for block in context.blocks:
         [z, *others] = block.draws
-        expected = isinstance(block, PiecewiseGaussian)
         if others or not isinstance(block, PiecewiseGaussian | Gaussian):
             continue
-        try:
-            match = match_interweaving if z.ndim <= 2 else match_kernels
-            move = match(model, z, blocks, context.options.passes)
-            a = move.likelihood.activations
-            if a in moves:
-                raise NotConjugate(
-                    f"{describe(a)} is moved with {describe(moves[a].pre_activations)}"
-                )
-        except NotConjugate as reason:
-            if expected and interweave is True:
-                raise ValueError(
-                    f'interweave is True, but {describe(z)} cannot be: {reason}; use "auto".'
-                ) from None
-            if expected:
-                declined[z] = f"not interwoven: {reason}"
+        if isinstance(block, PiecewiseGaussian):
+            move = context.read(z, "interwoven", _match, context, z, moves)
+        else:
+            move = known_or_none(_match, context, z, moves)
+        if move is None:
             continue
-        if interweave == "auto" and (too_slow := move.why_slow(context.shapes)):
-            if expected:
-                declined[z] = too_slow
-            continue
+        a = move.likelihood.activations
         moves[a] = move
         if a not in context.layers:
-            above = _moves_above(context, move, declined)
-            puts = (*move.likelihood.before, move, *above, *move.refreshed, block)
-            replacements.append(Replacement(by_variable[a], (*move.refreshed[1:], block), puts))
+            draws = (
+                *move.likelihood.before,
+                move,
+                *_moves_above(context, move),
+                *move.refreshed,
+                block,
+            )
+            context.put(draws, at=by_variable[a], removes=(*move.refreshed[1:], block))
     if interweave is True and not (moves or context.layers):
         raise ValueError(
             "interweave is True, but no pre-activations behind a piecewise-linear activation, and "
@@ -62,24 +53,34 @@ def propose_interwoven(context: Context) -> Proposals:
             '"auto".'
         )
     layers = {a: move.likelihood for a, move in moves.items() if a.ndim == 2}
-    return Proposals(tuple(replacements), layers, declined)
+    context.layers = layers | context.layers
 
 
-def _moves_above(
-    context: Context, rows: Interweaving, declined: dict[TensorVariable, str]
-) -> tuple[Conditional, ...]:
+def _match(
+    context: Context, z: TensorVariable, moves: Mapping[TensorVariable, Interweaving]
+) -> Interweaving:
+    """The move of pre-activations whose activations are in none."""
+    match = match_interweaving if z.ndim <= 2 else match_kernels
+    move = match(context.model, z, context.blocks, context.options.passes)
+    a = move.likelihood.activations
+    if a in moves:
+        raise NotConjugate(f"{describe(a)} is moved with {describe(moves[a].pre_activations)}")
+    return move.unless_slow(context.options, context.shapes)
+
+
+def _moves_above(context: Context, rows: Interweaving) -> list[Conditional]:
     """Draws of the weights that see a layer, which stand behind the move of its own."""
     outgoing = find_outgoing(context.model, rows, context.blocks)
     if outgoing is None:
-        return ()
+        return []
     if isinstance(rows, InterwovenKernels):
-        return (outgoing,)
+        return [outgoing]
+    given = context.model, outgoing, context.blocks, context.shapes
     moves: list[Conditional | None] = [outgoing]
     if context.options.rays:
-        moves.append(find_unit_rays(context.model, outgoing, context.blocks, context.shapes))
+        moves.append(find_unit_rays(*given))
     if context.options.trajectories:
-        try:
-            moves.append(find_trajectories(context.model, outgoing, context.blocks, context.shapes))
-        except NotConjugate as reason:
-            declined[outgoing.draws[0]] = f"not along trajectories: {reason}"
-    return tuple(move for move in moves if move is not None)
+        moves.append(
+            context.read(outgoing.draws[0], "along trajectories", find_trajectories, *given)
+        )
+    return [move for move in moves if move is not None]

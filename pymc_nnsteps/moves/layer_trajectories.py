@@ -34,7 +34,7 @@ v cancel. The number of steps is uniform up to
 :data:`~pymc_nnsteps.kernels.layer_trajectories.MOST_STEPS`; their size is adapted. Before there
 are averages, nothing moves.
 
-X must be drawn afresh before anything else is given it (:mod:`.scan` checks it).
+X must be drawn afresh before anything else is given it (:mod:`.contract` checks it).
 
 References
 ----------
@@ -56,11 +56,13 @@ from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.known import describe
 from pymc_nnsteps.graphs.linear_terms import expand
 from pymc_nnsteps.graphs.values import typed_like
+from pymc_nnsteps.kernels.gated_trajectories import TARGET_ACCEPT
 from pymc_nnsteps.kernels.layer_trajectories import n_averages
 from pymc_nnsteps.kernels.ops import move_layer
 from pymc_nnsteps.kernels.unit_rays import Outgoing
-from pymc_nnsteps.laws.conditional import Conditional, Draw, Shapes
-from pymc_nnsteps.moves.interweaving import why_too_long
+from pymc_nnsteps.laws.conditional import Conditional, Draw, Move, Shapes
+from pymc_nnsteps.moves.interweaving import LONGEST_ROW
+from pymc_nnsteps.moves.marginal_likelihood import WithoutLayer
 from pymc_nnsteps.moves.outgoing_weights import (
     ByOutput,
     OutgoingWeights,
@@ -70,9 +72,6 @@ from pymc_nnsteps.moves.outgoing_weights import (
 from pymc_nnsteps.moves.residual_scales import ResidualScale, prior_ratio, scales_of_response
 from pymc_nnsteps.random.op import uniform
 from pymc_nnsteps.random.standard_normal import standard_normal
-
-TARGET_ACCEPT = 0.75
-"""Target acceptance probability of a trajectory."""
 
 SHORT_ROW = 16
 """Number of a unit's weights up to which each sweep has a trajectory.
@@ -85,32 +84,29 @@ MOST_ABOVE = 400
 """Number of outgoing weights of several outputs up to which their metric is inverted."""
 
 
-@dataclass(frozen=True)
-class LayerTrajectories(Conditional):
-    """A layer's weights and pre-activations, its outgoing weights and the biases of the outputs."""
+@dataclass(frozen=True, kw_only=True)
+class Trajectory(Move, WithoutLayer):
+    """A move of all weights of a layer, and of what goes with them, along a trajectory."""
 
     name = "Hamiltonian trajectory"
-    draws: tuple[TensorVariable, ...]
-    outgoing: OutgoingWeights  # the draw of the outgoing weights, which knows the layer
-    biases: ByOutput | None  # the biases of the outputs, if they are moved as well
-    scales: tuple[ResidualScale, ...]  # the scales of the response that are moved as well
-    scaled: np.ndarray  # one for each output of a scale, shape (max(1, k), m)
-    integrates_out: tuple[TensorVariable, ...]
-    tuning: TensorVariable
+    supplements = True
+    waits = True
+    target_accept = TARGET_ACCEPT
     averages: TensorVariable
-    n_averages: int
-    supplements: bool = True
-    waits: bool = True
-    target_accept: float = TARGET_ACCEPT
-    every: int = 1
 
     @override
     def explain_move(self, rv: TensorVariable) -> list[str]:
         return ["along trajectories"]
 
-    @override
-    def n_tuned(self, shapes: Shapes) -> int:
-        return 1
+
+@dataclass(frozen=True)
+class LayerTrajectories(Trajectory):
+    """A layer's weights and pre-activations, its outgoing weights and the biases of the outputs."""
+
+    outgoing: OutgoingWeights  # the draw of the outgoing weights, which knows the layer
+    biases: ByOutput | None  # the biases of the outputs, if they are moved as well
+    scales: tuple[ResidualScale, ...]  # the scales of the response that are moved as well
+    scaled: np.ndarray  # one for each output of a scale, shape (max(1, k), m)
 
     @override
     def draw(self, rng: Variable, shapes: Shapes) -> Draw:
@@ -172,7 +168,7 @@ def find_trajectories(
     """Trajectories of a layer's weights; none if activations have an offset, or rows are long."""
     rows, weights = outgoing.rows, outgoing.outgoing
     m, units = weights.places.shape
-    if rows.activation.offset is not None or why_too_long(rows.row_length(shapes)):
+    if rows.activation.offset is not None or rows.row_length(shapes) > LONGEST_ROW:
         return None
     if m > 1 and m * units > MOST_ABOVE:
         raise NotConjugate(f"{m} outputs of {units} units have more than {MOST_ABOVE} weights")
@@ -188,13 +184,13 @@ def find_trajectories(
     name = describe(rows.pre_activations)
     return LayerTrajectories(
         tuple(dict.fromkeys(draws)),
+        rows.likelihood,
         outgoing,
         biases,
         scales,
         scaled,
-        outgoing.integrates_out,
-        pt.dvector(f"step size of {name}"),
-        pt.dvector(f"metric of {name}"),
-        n_averages(m, len(scaled)),
+        tuning=pt.dvector(f"step size of {name}"),
+        averages=pt.dvector(f"metric of {name}"),
+        n_averages=n_averages(m, len(scaled)),
         every=math.ceil(rows.row_length(shapes) / SHORT_ROW),
     )

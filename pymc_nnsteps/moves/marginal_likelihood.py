@@ -30,10 +30,8 @@ from pymc_nnsteps.graphs.linear_terms import align, expand, varies
 from pymc_nnsteps.graphs.search import given_any
 from pymc_nnsteps.graphs.values import array_constant
 from pymc_nnsteps.kernels.collapse import Above
-from pymc_nnsteps.kernels.unit_rays import AboveOne
-from pymc_nnsteps.laws.augmentation import BinaryObservation, with_any_precision
 from pymc_nnsteps.laws.conditional import Conditional, Draw, Group, Shapes
-from pymc_nnsteps.laws.gaussian import Gaussian
+from pymc_nnsteps.laws.gaussian import BinaryObservation, Gaussian, with_any_precision
 
 
 @dataclass(frozen=True)
@@ -42,7 +40,6 @@ class Augmentation(Conditional):
 
     name = "Polya-Gamma"
     fixed: Mapping[TensorVariable, BinaryObservation]
-    draws: tuple[TensorVariable, ...] = ()
 
     @override
     def group(self, model: pm.Model) -> Group:
@@ -129,7 +126,7 @@ class MarginalLikelihood:
     def sees_samples_once(self) -> bool:
         """Whether no two entries of the children see the same sample."""
         return self._has_no_repeats and _are_apart(
-            [_samples_of(child) for child in self.fresh.observations]
+            [samples_of(child) for child in self.fresh.observations]
         )
 
     def are_apart(self, children: Sequence[TensorVariable]) -> bool:
@@ -146,7 +143,7 @@ class MarginalLikelihood:
     def sees_in_order(self) -> bool:
         """Whether each child sees all samples in their order, and each of them once."""
         return self._has_no_repeats and all(
-            _samples_of(child) is None for child in self.fresh.observations
+            samples_of(child) is None for child in self.fresh.observations
         )
 
     @property
@@ -159,11 +156,6 @@ class MarginalLikelihood:
                 return False
         return True
 
-    def above_one(self, n_obs: TensorVariable) -> AboveOne[TensorVariable]:
-        """What kernels are told where one output sees the layer."""
-        response = expand(self.response(None), {0: n_obs})[:, 0]
-        return AboveOne(self.weight[:, 0], response, self.variance)
-
     def evidence_by(self, child: TensorVariable) -> Evidence:
         """What one of the children says of the activations, by a design."""
         return evidence_of([self.layer], self.seen_by(child))
@@ -173,10 +165,6 @@ class MarginalLikelihood:
         [seen] = [seen for seen in self.fresh.observations if seen.child is child]
         assert isinstance(seen, Observation)
         return seen
-
-    def samples_of(self, child: TensorVariable) -> TensorVariable | None:
-        """The sample that each entry of a child sees; None if it sees all of them in order."""
-        return _samples_of(self.seen_by(child))
 
     def depends_on(self, rvs: Sequence[TensorVariable]) -> bool:
         """Whether what the children say is itself a matter of some variables."""
@@ -220,7 +208,7 @@ class MarginalLikelihood:
         return by_label(self.layer, offset)
 
 
-def _samples_of(child: Child) -> TensorVariable | None:
+def samples_of(child: Child) -> TensorVariable | None:
     """The sample that each entry of a child sees; None if it sees all of them in order."""
     [index] = [link.index for link in child.terms[0].links if link is not None] or [None]
     return index
@@ -228,7 +216,7 @@ def _samples_of(child: Child) -> TensorVariable | None:
 
 def _entries_of(child: Child) -> TensorVariable | None:
     """The same, counted with the output where each entry of a child sees one of several."""
-    index, row = _samples_of(child), child.terms[0].picked
+    index, row = samples_of(child), child.terms[0].picked
     return index if index is None or row is None else index * row.source.shape[0] + row.index
 
 
@@ -266,7 +254,19 @@ def marginal_likelihood(activations: Gaussian, *, of_positions: bool = False) ->
     rows = rows_of(evidence, in_part=True)
     if rows is None:
         raise NotConjugate(f"the children of {describe(a)} do not see all its samples alike")
-    before = (Augmentation(held),) if held else ()
+    before = (Augmentation((), held),) if held else ()
     return MarginalLikelihood(
         layer, rows, before, replace(activations, observations=tuple(observations))
     )
+
+
+@dataclass(frozen=True)
+class WithoutLayer(Conditional):
+    """A draw with a layer's activations integrated out."""
+
+    likelihood: MarginalLikelihood
+
+    @property
+    @override
+    def integrates_out(self) -> tuple[TensorVariable, ...]:
+        return (self.likelihood.activations,)

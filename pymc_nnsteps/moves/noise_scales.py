@@ -19,7 +19,7 @@ With the standardised noise :math:`\epsilon` held, the log density of t at :math
 and what further children say, of which s is the scale as well. It is stepped in by
 :mod:`pymc_nnsteps.random.lattice`. With the draw of s given z this interweaves two schemes (Yu and
 Meng, *To center or not to center*, JCGS 20, 2011). X must be drawn afresh before anything else is
-given it (:mod:`.scan` checks it).
+given it (:mod:`.contract` checks it).
 """
 
 from collections.abc import Sequence
@@ -35,16 +35,15 @@ from pytensor.graph.replace import vectorize_graph
 from pytensor.tensor.random.basic import NormalRV
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.gaussian.common_noise import CommonNoise
-from pymc_nnsteps.gaussian.groups import ChildLikelihood
+from pymc_nnsteps.gaussian.groups import ChildLikelihood, CommonNoise
 from pymc_nnsteps.graphs.known import describe, has_law
 from pymc_nnsteps.graphs.linear_terms import expand
 from pymc_nnsteps.graphs.search import children, given_any, parameters, random_in
 from pymc_nnsteps.graphs.values import substitute, typed_like
+from pymc_nnsteps.laws.any_scales import log_prior, of_scaled
 from pymc_nnsteps.laws.conditional import Conditional, Draw, Shapes
-from pymc_nnsteps.laws.orbits import log_prior, of_scaled
 from pymc_nnsteps.laws.scales import Scaled, ScaleLaw
-from pymc_nnsteps.moves.marginal_likelihood import MarginalLikelihood
+from pymc_nnsteps.moves.marginal_likelihood import MarginalLikelihood, WithoutLayer
 from pymc_nnsteps.moves.residual_scales import along_eigenvectors
 from pymc_nnsteps.random.lattice import lattice_step
 
@@ -56,16 +55,13 @@ WIDEST = 0.5
 
 
 @dataclass(frozen=True)
-class NoiseScale(Conditional):
+class NoiseScale(WithoutLayer):
     """A scale of pre-activations' noise, and these."""
 
     name = "step on a lattice"
-    draws: tuple[TensorVariable, ...]
-    likelihood: MarginalLikelihood
     noise: Scaled  # how the pre-activations depend on the scale
     elsewhere: tuple[Scaled, ...]  # further children of the scale
-    integrates_out: tuple[TensorVariable, ...]
-    supplements: bool = True
+    supplements = True
 
     @override
     def explain_move(self, rv: TensorVariable) -> list[str]:
@@ -142,13 +138,12 @@ def find_noise_scale(
                 and not given_any([parameters(z)[0]], [s])
                 and all(s.type.broadcastable)
                 and noise.form.where is None
-                and not any(_is_in_the_way(seen, [a, z]) for seen in elsewhere)
+                and not any(
+                    seen.role.mixing is not None
+                    or seen.form.where is not None
+                    or given_any([seen.value, *parameters(seen.child)], [a, z])
+                    for seen in elsewhere
+                )
             ):
-                return NoiseScale((s, z), likelihood, noise, elsewhere, (a,))
+                return NoiseScale((s, z), likelihood, noise, elsewhere)
     return None
-
-
-def _is_in_the_way(seen: Scaled, rvs: Sequence[TensorVariable]) -> bool:
-    """Whether what a child of the scale says is not known while others move."""
-    given = [seen.value, *parameters(seen.child)]
-    return seen.role.mixing is not None or seen.form.where is not None or given_any(given, rvs)

@@ -30,7 +30,7 @@ same w, one matrix :math:`V` of outputs by outputs is inverted for each unit. Se
 are latent themselves, such as the next layer's pre-activations, have no such draw: it gains nothing
 there.
 
-X must be drawn afresh before anything else is given it (:mod:`.scan` checks it).
+X must be drawn afresh before anything else is given it (:mod:`.contract` checks it).
 """
 
 import math
@@ -56,7 +56,7 @@ from pymc_nnsteps.kernels.outgoing_weights import GaussianPrior
 from pymc_nnsteps.laws.conditional import Conditional, Draw, Shapes
 from pymc_nnsteps.laws.gaussian import Gaussian
 from pymc_nnsteps.moves.interweaving import Interweaving
-from pymc_nnsteps.moves.marginal_likelihood import MarginalLikelihood
+from pymc_nnsteps.moves.marginal_likelihood import MarginalLikelihood, WithoutLayer
 from pymc_nnsteps.random.standard_normal import standard_normal
 
 MOST_OUTPUTS = 4
@@ -108,19 +108,17 @@ class ByOutput:
 
 
 @dataclass(frozen=True)
-class OutgoingWeights(Conditional):
+class OutgoingWeights(WithoutLayer):
     """Weights through which outputs see a layer, its activations integrated out."""
 
     name = "Gaussian, unit by unit"
-    draws: tuple[TensorVariable, ...]
     # The move of the layer's own weights, which knows what is seen of the activations.
     rows: Interweaving
     outgoing: ByOutput
-    integrates_out: tuple[TensorVariable, ...]
 
     @override
     def draw(self, rng: Variable, shapes: Shapes) -> Draw:
-        likelihood, rows = self.rows.likelihood, self.rows
+        likelihood, rows = self.likelihood, self.rows
         pre, behind = rows.pre_activations_by_unit(), rows.activation.offset
         offset = pt.zeros((1, 1)) if behind is None else likelihood.by_sample(behind).T
         response = expand(likelihood.response(None), {0: pre.shape[1]})
@@ -148,7 +146,7 @@ def find_outgoing(
         return None
     if varies(likelihood.rows.weight, [0]) and len(outgoing.places) > MOST_OUTPUTS:
         return None
-    return OutgoingWeights(outgoing.rvs, rows, outgoing, (likelihood.activations,))
+    return OutgoingWeights(outgoing.rvs, likelihood, rows, outgoing)
 
 
 def outgoing_of(

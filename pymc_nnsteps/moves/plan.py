@@ -13,10 +13,9 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.known import describe
 from pymc_nnsteps.graphs.search import children
-from pymc_nnsteps.laws.conditional import Conditional, Shapes
+from pymc_nnsteps.laws.conditional import Conditional, Move, Shapes
 from pymc_nnsteps.laws.recognition import find_conditionals
-from pymc_nnsteps.moves.contract import Context, Options, moves_in_order
-from pymc_nnsteps.moves.scan import order_scan
+from pymc_nnsteps.moves.contract import Context, Options, moves_in_order, order_scan
 from pymc_nnsteps.tables import as_text
 
 
@@ -102,8 +101,8 @@ def plan(
     """
     blocks = find_conditionals(model, rvs)
     context = Context(model, options, shapes, blocks, blocks)
-    for move in moves_in_order():
-        context = context.after(move.propose(context))
+    for propose in moves_in_order():
+        propose(context)
     ordered = tuple(order_scan(context.sweep, options.scan, model))
     reasons = reasons or {}
     rows: list[tuple[str, str | None, str]] = []
@@ -120,7 +119,7 @@ def _row(
 ) -> tuple[str, str, str]:
     drawing = [draw for draw in sweep if rv in draw.draws]
     own = [draw for draw in drawing if not draw.supplements]
-    exact = [draw for draw in own if draw.tuning is None]
+    exact = [draw for draw in own if not isinstance(draw, Move)]
     law = ([draw for draw in exact if not draw.integrates_out] or exact or own)[-1]
     notes = law.explain_law(rv)
     for draw in drawing:

@@ -31,7 +31,7 @@ from pytensor.tensor.random.basic import NormalRV
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.affine import affine
-from pymc_nnsteps.graphs.errors import NotConjugate
+from pymc_nnsteps.graphs.errors import NotConjugate, known_or_none
 from pymc_nnsteps.graphs.known import describe, has_law
 from pymc_nnsteps.graphs.linear_terms import Link
 from pymc_nnsteps.graphs.search import children, given_any, parameters, stated_in
@@ -39,7 +39,7 @@ from pymc_nnsteps.laws.any_scales import Factor
 from pymc_nnsteps.laws.effects import Effects
 from pymc_nnsteps.laws.gaussian import Gaussian, is_zero_sum, observe
 from pymc_nnsteps.laws.scales import Scaled, ScaleLaw
-from pymc_nnsteps.moves.contract import Context, Proposals, at_the_end, proposes
+from pymc_nnsteps.moves.contract import Context, proposes
 from pymc_nnsteps.moves.rays import Degrees, Ray, find_ray, scales_of
 
 
@@ -54,10 +54,10 @@ class Product:
 
 
 @proposes(priority=1100)
-def propose_product_rays(context: Context) -> Proposals:
+def propose_product_rays(context: Context) -> None:
     """Propose to move factors against what they multiply when all else has been drawn."""
-    if not context.options.rays or not context.sweep:
-        return Proposals()
+    if not context.options.rays:
+        return
     rays: dict[frozenset[frozenset[object]], Ray] = {}
     declined: dict[TensorVariable, str] = {}
     laws = scales_of(context.blocks)
@@ -72,7 +72,8 @@ def propose_product_rays(context: Context) -> Proposals:
             rays.setdefault(frozenset(map(frozenset, ways)), ray)
     moved = {rv for ray in rays.values() for rv in ray.draws}
     left = {rv: reason for rv, reason in declined.items() if rv not in moved}
-    return Proposals(at_the_end(context, rays.values()).replacements, declined=left)
+    context.sweep = [*context.sweep, *rays.values()]
+    context.declined = left | context.declined
 
 
 def products(
@@ -125,11 +126,10 @@ def _multiplied(
     [first, *_] = children(model, up) or (None,)
     if first is None or len(stated_in(first.owner.inputs, pool)) == 0:
         return []
-    try:
-        [term] = observe(model, first, [up]).terms
-    except NotConjugate:
+    seen = known_or_none(observe, model, first, [up])
+    if seen is None:
         return []
-    stated = stated_in([term.whole().coefficient], model.basic_RVs)
+    stated = stated_in([seen.terms[0].whole().coefficient], model.basic_RVs)
     return [rv for rv in pool if rv in stated]
 
 

@@ -1,9 +1,9 @@
 r"""Scales moved along orbits with what they scale.
 
 A scale and what it scales are locked together when each is drawn given the other. The move here
-takes both along, by the log density of :mod:`pymc_nnsteps.laws.orbits`. There :math:`n_s` are the
-entries of each scale s that no other takes along; children that stay are those whose scale alone is
-moved; and Gaussian children c of what is moved, :math:`y_c = o_c + H_c w + \epsilon_c`,
+takes both along, by the log density of :mod:`pymc_nnsteps.laws.any_scales`. There :math:`n_s` are
+the entries of each scale s that no other takes along; children that stay are those whose scale
+alone is moved; and Gaussian children c of what is moved, :math:`y_c = o_c + H_c w + \epsilon_c`,
 :math:`\epsilon_c \sim N(0, \Lambda_c^{-1})`, have
 
 .. math::
@@ -42,22 +42,23 @@ from pytensor.graph.basic import Variable
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.gaussian.observation import Child, Observation
-from pymc_nnsteps.graphs.errors import NotConjugate
+from pymc_nnsteps.graphs.errors import NotConjugate, known_or_none
 from pymc_nnsteps.graphs.known import describe
 from pymc_nnsteps.graphs.search import children, given_any, parameters
 from pymc_nnsteps.graphs.shapes import lengths
 from pymc_nnsteps.graphs.values import scalar_constant, substitute_given, typed_like
-from pymc_nnsteps.laws.augmentation import BinaryObservation, augmented
+from pymc_nnsteps.laws.any_scales import Powers, of_linear, of_scaled, order_and_rate, total
 from pymc_nnsteps.laws.conditional import Conditional, Draw, Shapes, normal_prior
 from pymc_nnsteps.laws.effects import Effects
 from pymc_nnsteps.laws.gaussian import (
+    BinaryObservation,
     Gaussian,
+    augmented,
     is_zero_sum,
     observe,
     zero_sum_axes,
     zero_sum_prior,
 )
-from pymc_nnsteps.laws.orbits import Powers, of_linear, of_scaled, order_and_rate, total
 from pymc_nnsteps.laws.scales import Scaled, ScaleLaw
 from pymc_nnsteps.moves.contract import Context, follows
 from pymc_nnsteps.random.lattice import lattice_step
@@ -82,7 +83,6 @@ class Ray(Conditional):
     """Scales with what they scale, multiplied by the same number to the power of their degrees."""
 
     name = "step along a ray"
-    draws: tuple[TensorVariable, ...]
     degrees: Degrees  # of all that is moved
     scales: tuple[TensorVariable, ...]  # those that no other takes along
     about: Mapping[TensorVariable, TensorVariable]  # means of the Gaussian ones
@@ -96,7 +96,7 @@ class Ray(Conditional):
     # The axis of each variable along which each entry has a number of its own; none: there is one
     # number.
     columns: Mapping[TensorVariable, int] = field(default_factory=dict)
-    supplements: bool = True
+    supplements = True
 
     @override
     def explain_move(self, rv: TensorVariable) -> list[str]:
@@ -214,11 +214,8 @@ def _rays(context: Context) -> list[Ray]:
     """Rays of scales, each once."""
     rays: list[Ray] = []
     for scales, deep in _starts(context):
-        try:
-            ray = find_ray(context, scales, deep=deep)
-        except NotConjugate:
-            continue
-        if all(ray.degrees != other.degrees for other in rays):
+        ray = known_or_none(find_ray, context, scales, deep=deep)
+        if ray is not None and all(ray.degrees != other.degrees for other in rays):
             rays.append(ray)
     return rays
 

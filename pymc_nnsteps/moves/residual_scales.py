@@ -25,7 +25,7 @@ and what further children say, of which s is the scale as well. Where s is the s
 only, or the noise varies with the sample, :math:`\log \det V_n + r_n^T V_n^{-1} r_n` is found by
 eliminating the outputs in turn, for all samples of the same noise at once. The density is stepped
 in by :mod:`pymc_nnsteps.random.lattice`, whatever the prior. X must be drawn afresh before
-anything else is given it (:mod:`.scan` checks it).
+anything else is given it (:mod:`.contract` checks it).
 
 Several scales :math:`s_j`, of densities :math:`p_j`, move one after another, with
 :math:`D_n = \text{diag}(d_n)`.
@@ -63,22 +63,22 @@ from pytensor.graph.basic import Variable
 from pytensor.tensor.linalg import eigh
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.graphs.errors import NotConjugate
+from pymc_nnsteps.graphs.errors import NotConjugate, known_or_none
 from pymc_nnsteps.graphs.known import describe
 from pymc_nnsteps.graphs.linear_terms import Link, expand, varies
 from pymc_nnsteps.graphs.search import given_any, parameters
 from pymc_nnsteps.graphs.values import constant_or_none, typed_like
+from pymc_nnsteps.kernels.lattice import Lattices
 from pymc_nnsteps.kernels.ops import (
     move_scales_of_groups,
     move_scales_of_outputs,
     sum_over_covariances,
     sum_over_variances,
 )
-from pymc_nnsteps.kernels.vector_scales import Lattices
+from pymc_nnsteps.laws.any_scales import of_scaled
 from pymc_nnsteps.laws.conditional import Conditional, Draw, Shapes
-from pymc_nnsteps.laws.orbits import of_scaled
 from pymc_nnsteps.laws.scales import Scaled, ScaleLaw
-from pymc_nnsteps.moves.marginal_likelihood import MarginalLikelihood
+from pymc_nnsteps.moves.marginal_likelihood import MarginalLikelihood, WithoutLayer
 from pymc_nnsteps.random.lattice import POINTS, lattice_of, lattice_step
 from pymc_nnsteps.random.op import uniform
 
@@ -93,7 +93,7 @@ FEW_UNITS = 4
 no more than a quarter of the numbers that the scale of the response is known from."""
 
 
-class WithoutLayer(Conditional):
+class ScaleWithoutLayer(WithoutLayer):
     """A step of scales with the activations below integrated out."""
 
     @override
@@ -102,17 +102,14 @@ class WithoutLayer(Conditional):
 
 
 @dataclass(frozen=True)
-class ResidualScale(WithoutLayer):
+class ResidualScale(ScaleWithoutLayer):
     """A scale of the response to activations, or of these, which are integrated out."""
 
     name = "step on a lattice"
-    draws: tuple[TensorVariable, ...]
-    likelihood: MarginalLikelihood
     # The exponents p and q.
     of_response: float
     of_activations: float
     elsewhere: tuple[Scaled, ...]  # further children of the scale
-    integrates_out: tuple[TensorVariable, ...]
     # Whether it is the scale of all outputs of the response, or of the activations.
     is_of_all: bool = True
     # One for each output of which it is the scale, else zero, shape (m,); None where all are
@@ -308,7 +305,7 @@ def residual_scale(
     of_response = seen_above[0].form.exponent if seen_above else 0.0
     of_activations = 0.0 if own is None else own.form.exponent
     return ResidualScale(
-        *((rv,), likelihood, of_response, of_activations, elsewhere, (a,)),
+        *((rv,), likelihood, of_response, of_activations, elsewhere),
         *(own is not None or len(seen_above) == len(children), outputs, entry),
     )
 
@@ -330,10 +327,7 @@ def scales_of_response(
     if outputs is not None and not (m == 1 and varies(likelihood.rows.weight, [0])):
         for law in (law for law in conditionals if isinstance(law, ScaleLaw)):
             for some in _parts(law, shapes):
-                try:
-                    scale = residual_scale(likelihood, law, *some)
-                except NotConjugate:
-                    continue
+                scale = known_or_none(residual_scale, likelihood, law, *some)
                 if scale is not None and not scale.of_activations and not scale.elsewhere:
                     scaled_by = [seen.child for seen in some[1]]
                     found.append((scale, _scaled_by(likelihood, scaled_by, outputs, m)))
@@ -375,16 +369,13 @@ FEW = 32
 
 
 @dataclass(frozen=True)
-class VectorScale(WithoutLayer):
+class VectorScale(ScaleWithoutLayer):
     """Scales of outputs or of groups of rows, with the activations below integrated out."""
 
     name = "steps on lattices"
-    draws: tuple[TensorVariable, ...]
-    likelihood: MarginalLikelihood
     exponent: float  # the exponent p
     # The group of each row; None: each output has a scale.
     groups: TensorVariable | None
-    integrates_out: tuple[TensorVariable, ...]
 
     @override
     def draw(self, rng: Variable, shapes: Shapes) -> Draw:
@@ -469,7 +460,7 @@ def vector_scale(likelihood: MarginalLikelihood, scale: ScaleLaw) -> VectorScale
         link.index is None or not likelihood.has_one_output or seen.form.term.varies_along(samples)
     ):
         return None
-    return VectorScale((rv,), likelihood, seen.form.exponent, link.index, (likelihood.activations,))
+    return VectorScale((rv,), likelihood, seen.form.exponent, link.index)
 
 
 def _carried(rv: TensorVariable, seen: Scaled) -> tuple[int, Link] | None:

@@ -11,11 +11,13 @@ enter them linearly:
     y_n \mid u_n &\sim N(d_n \beta + C u_n, \text{diag}(w_n)^{-1} + C \Sigma C^T).
 
 Without X the full conditional of :math:`\beta` is again that of :mod:`.effects`, at the mean of X
-and with noise that outputs have in common (:mod:`pymc_nnsteps.gaussian.common_noise`). The weights
+and with noise that outputs have in common (:mod:`pymc_nnsteps.gaussian.groups`). The weights
 have draws of their own (:mod:`.outgoing_weights`), and so have scales
 (:mod:`.residual_scales`).
 All of them stand just before the draw of the activations. The bias alone is left to the draw that
 it has with v: to draw it without X as well gains nothing.
+
+Effects of groups that no activations stand beside are drawn with all other linear terms.
 """
 
 import math
@@ -27,20 +29,23 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import equal_computations
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.gaussian.common_noise import CommonNoise
+from pymc_nnsteps.gaussian.groups import CommonNoise
 from pymc_nnsteps.gaussian.observation import Child
-from pymc_nnsteps.graphs.errors import NotConjugate
+from pymc_nnsteps.graphs.errors import known_or_none
 from pymc_nnsteps.graphs.linear_terms import align, varies
 from pymc_nnsteps.graphs.search import children, given_any
 from pymc_nnsteps.graphs.shapes import lengths
 from pymc_nnsteps.graphs.values import substitute_given, typed_like
-from pymc_nnsteps.laws.augmentation import BinaryObservation
 from pymc_nnsteps.laws.conditional import Conditional, Shapes
 from pymc_nnsteps.laws.effects import ChildParts, Effects, largest, row_axis
-from pymc_nnsteps.laws.gaussian import Gaussian
+from pymc_nnsteps.laws.gaussian import BinaryObservation, Gaussian
 from pymc_nnsteps.laws.scales import ScaleLaw
-from pymc_nnsteps.moves.contract import Context, Proposals, Replacement, proposes
-from pymc_nnsteps.moves.marginal_likelihood import MarginalLikelihood, marginal_likelihood
+from pymc_nnsteps.moves.contract import Context, proposes
+from pymc_nnsteps.moves.marginal_likelihood import (
+    MarginalLikelihood,
+    marginal_likelihood,
+    samples_of,
+)
 from pymc_nnsteps.moves.noise_scales import find_noise_scale
 from pymc_nnsteps.moves.residual_scales import (
     cover,
@@ -50,20 +55,19 @@ from pymc_nnsteps.moves.residual_scales import (
 
 
 @proposes(priority=400)
-def propose_responses(context: Context) -> Proposals:
+def propose_responses(context: Context) -> None:
     """Propose to draw effects and scales without the activations beside or between them."""
     if context.options.collapse is False:
-        return Proposals()
+        return
     model, blocks, shapes = context.model, context.blocks, context.shapes
-    proposals = []
+    moved: set[TensorVariable] = set()
     declined: dict[TensorVariable, str] = {}
     for block in blocks:
         [a, *others] = block.draws
         if others or not isinstance(block, Gaussian) or not block.observations:
             continue
-        try:
-            likelihood = context.layers.get(a) or marginal_likelihood(block)
-        except NotConjugate:
+        likelihood = context.layers.get(a) or known_or_none(marginal_likelihood, block)
+        if likelihood is None:
             continue
         effects = find_effects(model, likelihood, blocks, shapes)
         scales = [
@@ -82,10 +86,10 @@ def propose_responses(context: Context) -> Proposals:
                 for draw in context.sweep
                 if isinstance(draw, ScaleLaw) and cover(scales, draw.draws[0], shapes)
             )
-            proposals.append(Replacement(own, given, (*before, *draws, likelihood.fresh)))
-    moved = {rv for replacement in proposals for draw in replacement.puts for rv in draw.draws}
+            context.put((*before, *draws, likelihood.fresh), at=own, removes=given)
+            moved.update(rv for draw in draws for rv in draw.draws)
     left = {rv: reason for rv, reason in declined.items() if rv not in moved}
-    return Proposals(tuple(proposals), declined=left)
+    context.declined = left | context.declined
 
 
 def find_effects(
@@ -145,7 +149,7 @@ def _common_noise(
         seen_by = list(dict.fromkeys(each.child.child for each in seen))
         together = [[i for i, s in enumerate(seen) if s.child.child is child] for child in seen_by]
     else:
-        picked = [likelihood.samples_of(each.child.child) for each in seen]
+        picked = [samples_of(likelihood.seen_by(each.child.child)) for each in seen]
         n_obs = a.shape[likelihood.samples]
         rows = {i: (index, n_obs) for i, index in enumerate(picked) if index is not None}
     loadings = [_loadings(likelihood, each) for each in seen]
@@ -200,3 +204,33 @@ def _at_mean(likelihood: MarginalLikelihood, child: Child) -> Child:
     mean = pt.broadcast_to(align(likelihood.layer.mean, a.ndim), lengths(a))
     [offset] = substitute_given([child.offset], {a: typed_like(a, mean)})
     return replace(child, offset=offset)
+
+
+@proposes(priority=500)
+def propose_joined_effects(context: Context) -> None:
+    """Propose to draw effects of groups with all else that is linear.
+
+    Variables that other draws integrate out are not joined.
+    """
+    model = context.model
+    latent = {rv for block in context.sweep for rv in block.integrates_out}
+    left = [
+        block
+        for block in context.sweep
+        if (
+            (isinstance(block, Gaussian) and block.observations)
+            or (isinstance(block, Effects) and not block.integrates_out)
+        )
+        and latent.isdisjoint(block.draws)
+    ]
+    while left:
+        seen_by = children(model, left[0].draws[0])
+        alike = [block for block in left if children(model, block.draws[0]) == seen_by]
+        effects = largest(model, [block.draws for block in alike], context.shapes)
+        taken = alike[:1]
+        if effects is not None:
+            taken = [block for block in alike if block.draws[0] in effects.draws]
+            if len(taken) > 1 or effects.centred:
+                *apart, last = taken
+                context.put([effects], at=last, removes=apart)
+        left = [block for block in left if block not in taken]

@@ -69,7 +69,7 @@ from pymc_nnsteps.gaussian.factor import draw_from_factor
 from pymc_nnsteps.gaussian.observation import Child
 from pymc_nnsteps.graphs.affine import affine
 from pymc_nnsteps.graphs.centred import Deviations
-from pymc_nnsteps.graphs.errors import NotConjugate
+from pymc_nnsteps.graphs.errors import NotConjugate, known_or_none
 from pymc_nnsteps.graphs.known import describe
 from pymc_nnsteps.graphs.linear_terms import Term, same_link
 from pymc_nnsteps.graphs.search import children, parameters, stated_in
@@ -77,10 +77,9 @@ from pymc_nnsteps.graphs.shapes import lengths
 from pymc_nnsteps.graphs.values import constant_or_none, scalar_constant, typed_like
 from pymc_nnsteps.kernels.ops import refuse_lost
 from pymc_nnsteps.laws.any_scales import multiplied_by
-from pymc_nnsteps.laws.augmentation import augmented
 from pymc_nnsteps.laws.conditional import Conditional, Draw, Shapes, normal_prior, require_given
 from pymc_nnsteps.laws.effects import Effects
-from pymc_nnsteps.laws.gaussian import Gaussian, gaussian_of, observe
+from pymc_nnsteps.laws.gaussian import Gaussian, augmented, gaussian_of, observe
 from pymc_nnsteps.laws.multivariate import GaussianVectors
 from pymc_nnsteps.laws.series import GaussianSeries
 from pymc_nnsteps.moves.contract import Context, follows
@@ -92,10 +91,9 @@ from pymc_nnsteps.random.standard_normal import standard_normal
 class Shift(Conditional):
     """Means of effects drawn with other coefficients, the effects' deviations kept."""
 
-    draws: tuple[TensorVariable, ...]
     block: Gaussian  # the means and the coefficients
     deviations: Deviations  # those of the effects
-    supplements: bool = True
+    supplements = True
 
     @property
     @override
@@ -128,14 +126,13 @@ def _shifts(context: Context) -> Iterator[Shift]:
     for mean in reversed(coefficients):
         if mean in shifted or effects.isdisjoint(children(model, mean)):
             continue
-        try:
-            shift = shift_of(model, [mean], effects)
-        except NotConjugate:
+        shift = known_or_none(shift_of, model, [mean], effects)
+        if shift is None:
             continue
         for rv in coefficients:
             if rv not in shift.draws:
-                with contextlib.suppress(NotConjugate):
-                    shift = shift_of(model, [*shift.block.draws, rv], effects)
+                more = [*shift.block.draws, rv]
+                shift = known_or_none(shift_of, model, more, effects) or shift
         means = [rv for rv in shift.block.draws if not effects.isdisjoint(children(model, rv))]
         shifted.update(means)
         effects.update(means)
@@ -148,19 +145,11 @@ def _effects(model: pm.Model, block: Gaussian) -> list[TensorVariable]:
         rv
         for i, rv in enumerate(block.draws)
         if any(
-            _picks(seen.terms[i])
-            or (_sums(seen.terms[i]) and _have_one_mean(model, rv, seen.terms[i]))
-            for seen in block.observations
+            any(link is not None and link.index is not None for link in term.links)
+            or (len(term.linked_axes) < term.rv_ndim and _have_one_mean(model, rv, term))
+            for term in (seen.terms[i] for seen in block.observations)
         )
     ]
-
-
-def _picks(term: Term) -> bool:
-    return any(link is not None and link.index is not None for link in term.links)
-
-
-def _sums(term: Term) -> bool:
-    return len(term.linked_axes) < term.rv_ndim
 
 
 def _have_one_mean(model: pm.Model, rv: TensorVariable, term: Term) -> bool:
@@ -181,11 +170,8 @@ def _have_one_mean(model: pm.Model, rv: TensorVariable, term: Term) -> bool:
 
 def _carries(mean: TensorVariable, mu: TensorVariable, axes: Collection[int]) -> bool:
     """Whether axes of a mean are axes of a variable, entry by entry."""
-    try:
-        links = affine(mean, {mu}).terms[mu].links
-    except NotConjugate:
-        return False
-    return all(links[axis] is not None for axis in axes)
+    form = known_or_none(affine, mean, {mu})
+    return form is not None and all(form.terms[mu].links[axis] is not None for axis in axes)
 
 
 def _is_stated(model: pm.Model, mu: TensorVariable) -> bool:
@@ -225,7 +211,6 @@ class Translation(Conditional):
     """Numbers by which variables are shifted together."""
 
     name = "Gaussian"
-    draws: tuple[TensorVariable, ...]
     # How each goes with the numbers, with its axes and that of the numbers; of length one are axes
     # along which all entries go alike.
     designs: Designs
@@ -234,7 +219,7 @@ class Translation(Conditional):
     priors: Mapping[TensorVariable, tuple[TensorVariable, TensorVariable]]
     # Children that see a change, and what of each number, in rows.
     seen: tuple[tuple[Child, TensorVariable], ...] = ()
-    supplements: bool = True
+    supplements = True
 
     @override
     def explain_move(self, rv: TensorVariable) -> list[str]:
@@ -356,11 +341,10 @@ def _bias_of(
 
 def _adds(context: Context, rv: TensorVariable, child: TensorVariable) -> bool:
     """Whether each entry of a child sees one entry of a variable, with the coefficient one."""
-    try:
-        normal_prior(context.model, rv)
-        [term] = observe(context.model, child, [rv]).terms
-    except NotConjugate:
+    seen = known_or_none(observe, context.model, child, [rv])
+    if seen is None or known_or_none(normal_prior, context.model, rv) is None:
         return False
+    [term] = seen.terms
     entries = [axis for axis, one in enumerate(rv.type.broadcastable) if not one]
     is_one = term.factor is None and term.picked is None
     return (

@@ -38,7 +38,7 @@ are moved as if the density of s were flat, :math:`p(s^2) \propto 1 / s`, which 
 step; it is accepted with the ratio that the prior of s has to this one (Liu, *Monte Carlo
 Strategies in Scientific Computing*, 2001, section 9.4.3).
 
-X must be drawn afresh before anything else is given it (:mod:`.scan` checks it).
+X must be drawn afresh before anything else is given it (:mod:`.contract` checks it).
 """
 
 from collections.abc import Sequence
@@ -50,26 +50,25 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.graphs.linear_terms import varies
+from pymc_nnsteps.graphs.linear_terms import expand, varies
 from pymc_nnsteps.graphs.values import typed_like
 from pymc_nnsteps.kernels.ops import move_units
-from pymc_nnsteps.kernels.unit_rays import Outgoing
+from pymc_nnsteps.kernels.unit_rays import AboveOne, Outgoing
 from pymc_nnsteps.laws.conditional import Conditional, Draw, Shapes
+from pymc_nnsteps.moves.marginal_likelihood import WithoutLayer
 from pymc_nnsteps.moves.outgoing_weights import OutgoingWeights, outputs_by_child
 from pymc_nnsteps.moves.residual_scales import ResidualScale, prior_ratio, scales_of_response
 from pymc_nnsteps.random.op import uniform
 
 
 @dataclass(frozen=True)
-class UnitRays(Conditional):
+class UnitRays(WithoutLayer):
     """Weights and pre-activations of a layer's units, and their outgoing weights."""
 
     name = "step along rays of units"
-    draws: tuple[TensorVariable, ...]
     outgoing: OutgoingWeights  # the draw of the outgoing weights, which knows the layer
     scale: ResidualScale | None  # the scale of the response, if it is moved as well
-    integrates_out: tuple[TensorVariable, ...]
-    supplements: bool = True
+    supplements = True
 
     @override
     def explain_move(self, rv: TensorVariable) -> list[str]:
@@ -78,12 +77,12 @@ class UnitRays(Conditional):
     @override
     def draw(self, rng: Variable, shapes: Shapes) -> Draw:
         rows, prior = self.outgoing.rows, self.outgoing.outgoing.prior()
-        likelihood, pre = rows.likelihood, rows.pre_activations_by_unit()
+        likelihood, pre = self.likelihood, rows.pre_activations_by_unit()
         slopes = rows.activation.function.slopes
         rng, level = uniform(rng, (pre.shape[0] + 1, 3))
         level = level.astype("float64")
-        above = likelihood.above_one(pre.shape[1])
-        above = above._replace(weight=above.weight[:1])
+        response = expand(likelihood.response(None), {0: pre.shape[1]})[:, 0]
+        above = AboveOne(likelihood.weight[:1, 0], response, likelihood.variance)
         moved_rows, moved, weights, after = move_units(
             rows.weights_by_unit(),
             pre,
@@ -122,4 +121,4 @@ def find_unit_rays(
     scales, _ = scales_of_response(rows.likelihood, conditionals, shapes, outputs)
     [scale] = scales or [None]
     draws = (*rows.draws, *outgoing.draws, *(() if scale is None else scale.draws))
-    return UnitRays(draws, outgoing, scale, outgoing.integrates_out)
+    return UnitRays(draws, rows.likelihood, outgoing, scale)

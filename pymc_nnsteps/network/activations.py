@@ -165,7 +165,7 @@ def _operations(model: pm.Model, z: TensorVariable, p: TensorVariable) -> set[ty
 
 def _is_one_hot_argmax(p: TensorVariable, z: TensorVariable, shape: tuple[int | None, ...]) -> bool:
     """Whether ``p`` is 1 where the last axis of ``z`` has its largest entry, and 0 elsewhere."""
-    node = _strip(p).owner
+    node = unwrapped(p, casts=True).owner
     if node is None or not isinstance(node.op, Elemwise) or p.ndim != z.ndim:
         return False
     if isinstance(node.op.scalar_op, scalar.Switch):
@@ -186,24 +186,12 @@ Side = tuple[TensorVariable, TensorVariable, list[int]]
 """An operand, the expression before axes of length one were added, and its axes."""
 
 
-def _strip(expression: TensorVariable) -> TensorVariable:
-    """See through names, views and casts."""
-    expression = unwrapped(expression)
-    while (
-        expression.owner is not None
-        and isinstance(expression.owner.op, Elemwise)
-        and isinstance(expression.owner.op.scalar_op, scalar.Cast)
-    ):
-        expression = unwrapped(expression.owner.inputs[0])
-    return expression
-
-
 def _source_axes(side: TensorVariable) -> tuple[TensorVariable, list[int]]:
-    side = _strip(side)
+    side = unwrapped(side, casts=True)
     if side.owner is not None and isinstance(side.owner.op, DimShuffle):
         order, source = side.owner.op.new_order, side.owner.inputs[0]
         if [axis for axis in order if axis != "x"] == list(range(source.ndim)):
-            return _strip(source), [i for i, axis in enumerate(order) if axis != "x"]
+            return unwrapped(source, casts=True), [i for i, axis in enumerate(order) if axis != "x"]
     return side, list(range(side.ndim))
 
 

@@ -12,6 +12,7 @@ an axis. Signs are followed in the same way, through odd functions and even ones
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar, override
 
 import pymc as pm
@@ -34,6 +35,7 @@ from pytensor.tensor.subtensor import Subtensor
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.known import describe, is_by_entry, kind_of
+from pymc_nnsteps.graphs.rearranging import reshaped_axes
 from pymc_nnsteps.graphs.row_axes import MixesRows, RowAxis, Rows, row_axis_of
 from pymc_nnsteps.graphs.rows import follow_rows
 from pymc_nnsteps.graphs.search import once_per_model, parameters, stated_in
@@ -174,10 +176,6 @@ def _joined(op: Join, node: Apply, places: Sequence[RowAxis]) -> tuple[int, int]
 
 def _axis_of_units(op: Op, node: Apply, places: Sequence[RowAxis]) -> RowAxis:
     """Axis of the units in the outputs of a node; none where they are summed over."""
-    return _of_parts(op, node, places, _axis_of_whole_units)
-
-
-def _axis_of_whole_units(op: Op, node: Apply, places: Sequence[RowAxis]) -> RowAxis:
     first = places[0]
     match op:
         case RandomVariable() if not any(places):
@@ -189,7 +187,7 @@ def _axis_of_whole_units(op: Op, node: Apply, places: Sequence[RowAxis]) -> RowA
         case Alloc() if isinstance(first, Rows):
             return Rows(first.axis + node.outputs[0].type.ndim - node.inputs[0].type.ndim)
         case Reshape() if isinstance(first, Rows):
-            return _reshaped(first.axis, node.inputs[0].type.shape, node.outputs[0].type.shape)
+            return _reshaped(first.axis, node)
         case CAReduce() if isinstance(first, Rows):
             n_axes = node.inputs[0].type.ndim
             if op.axis is None or first.axis in {axis % n_axes for axis in op.axis}:
@@ -213,29 +211,18 @@ def _product(node: Apply, places: Sequence[RowAxis], n_batch: int) -> RowAxis:
     return row_axis_of(node.op, node, places)
 
 
-def _reshaped(axis: int, old: Sequence[int | None], new: Sequence[int | None]) -> RowAxis:
-    """Units after a reshape that leaves all axes before and behind theirs together."""
-    before = 1
-    for length in old[:axis]:
-        if length is None:
-            raise MixesRows("is not known to leave units whole")
-        before *= length
-    product = 1
-    for position, length in enumerate(new):
-        if product == before and length == old[axis] is not None:
-            return Rows(position)
-        if length is None:
-            break
-        product *= length
+def _reshaped(axis: int, node: Apply) -> RowAxis:
+    """Units after a reshape that leaves them an axis of their own."""
+    for sides in reshaped_axes(node):
+        arrays = zip((node.inputs[0], node.outputs[0]), sides, strict=True)
+        old, new = ([i for i in run if not x.type.broadcastable[i]] for x, run in arrays)
+        if old == [axis] and len(new) == 1:
+            return Rows(new[0])
     raise MixesRows("is not known to leave units whole")
 
 
 def _axis_of_signs(op: Op, node: Apply, places: Sequence[RowAxis]) -> RowAxis:
     """Axis of the units whose signs the outputs of a node have."""
-    return _of_parts(op, node, places, _axis_of_all_signs)
-
-
-def _axis_of_all_signs(op: Op, node: Apply, places: Sequence[RowAxis]) -> RowAxis:
     match op:
         case RandomVariable() if not any(places):
             return None
@@ -246,9 +233,9 @@ def _axis_of_all_signs(op: Op, node: Apply, places: Sequence[RowAxis]) -> RowAxi
             if isinstance(op, Sum):
                 return place
         case Dot() | Shape() | Shape_i() | SpecifyShape() | Alloc() | Reshape():
-            return _axis_of_whole_units(op, node, places)
+            return _axis_of_units(op, node, places)
         case Blockwise() if isinstance(op.core_op, Dot):
-            return _axis_of_whole_units(op, node, places)
+            return _axis_of_units(op, node, places)
         case DimShuffle() | Subtensor() | ViewOp() | CheckAndRaise():
             return row_axis_of(op, node, places)
     raise MixesRows("is not known to be odd")
@@ -285,8 +272,8 @@ def _is_zero(expression: Any) -> bool:
 class _Search(ABC):
     """Search for all axes along which variables are changed together."""
 
-    row_axis_of: "ClassVar[staticmethod[[Op, Apply, Sequence[RowAxis]], RowAxis]]"
-    """Axis along which the outputs of a node change."""
+    axis_of: "ClassVar[staticmethod[[Op, Apply, Sequence[RowAxis]], RowAxis]]"
+    """Axis along which the outputs of a node change, if all entries of operands do."""
 
     keeps_sums: ClassVar[bool]
     """Whether a sum of what changes stays the same."""
@@ -364,7 +351,8 @@ class _Search(ABC):
     def _place(self, known: Mapping[TensorVariable, Rows], part: Any) -> Rows | None:
         """Axis along which an expression changes."""
         places: dict[Any, Any] = {rv: (rv, known.get(rv)) for rv in self._model.basic_RVs}
-        place = follow_rows(part, places, row_axis_of=self.row_axis_of)[1]
+        axis_of = partial(_of_parts, axis_of=self.axis_of)
+        place = follow_rows(part, places, row_axis_of=axis_of)[1]
         assert place is None or isinstance(place, Rows)
         return place
 
@@ -384,7 +372,7 @@ class _Search(ABC):
 class _Permuted(_Search):
     """Search for what is permuted together."""
 
-    row_axis_of = staticmethod(_axis_of_units)
+    axis_of = staticmethod(_axis_of_units)
     keeps_sums = True
 
     @override
@@ -404,7 +392,7 @@ class _Permuted(_Search):
 class _Turned(_Search):
     """Search for what changes sign together."""
 
-    row_axis_of = staticmethod(_axis_of_signs)
+    axis_of = staticmethod(_axis_of_signs)
     keeps_sums = False
 
     @override

@@ -17,7 +17,7 @@ from pytensor.tensor.random.basic import MvNormalRV, NormalRV
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.affine import affine
-from pymc_nnsteps.graphs.errors import NotConjugate
+from pymc_nnsteps.graphs.errors import known_or_none
 from pymc_nnsteps.graphs.known import has_prior
 from pymc_nnsteps.graphs.search import children, parameters, stated_in
 from pymc_nnsteps.graphs.shapes import shapes_of
@@ -43,26 +43,18 @@ def has_hidden_layer(
     Products of matrices alone are no network: coregionalised Gaussian processes, factor models.
     """
     products = _products(expressions, barriers)
-    inner = {
+    inner: set[Any] = {
         product.outputs[0]
         for product in products
         if not stated_in(product.inputs, barriers).isdisjoint(weights)
     }
     for product in products:
-        for layer, others in (product.inputs, product.inputs[::-1]):
+        sides: list[Any] = product.inputs
+        for layer, others in (sides, sides[::-1]):
             known = stated_in([layer], barriers)
             new = stated_in([others], barriers).difference(known)
-            if not new.isdisjoint(weights) and _is_bent(layer, inner, barriers):
+            if not new.isdisjoint(weights) and not known_or_none(affine, layer, inner, barriers):
                 return True
-    return False
-
-
-def _is_bent(layer: Any, products: Collection[Any], barriers: Collection[TensorVariable]) -> bool:
-    """Whether a layer is a function of products that is not known to be affine."""
-    try:
-        affine(layer, products, barriers)
-    except NotConjugate:
-        return True
     return False
 
 

@@ -29,7 +29,7 @@ from pytensor.tensor.random.basic import BernoulliRV, NormalRV
 from pytensor.tensor.subtensor import Subtensor, indices_from_subtensor
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.graphs.errors import NotConjugate
+from pymc_nnsteps.graphs.errors import NotConjugate, known_or_none
 from pymc_nnsteps.graphs.known import describe, has_law, law_as_stated
 from pymc_nnsteps.graphs.search import operands, parameters, unwrapped
 from pymc_nnsteps.network.activations import gated, temperature_of
@@ -142,10 +142,7 @@ def normal_of(
     model: pm.Model, rv: TensorVariable, role: str
 ) -> tuple[TensorVariable, TensorVariable]:
     """Mean and standard deviation of a normal variable."""
-    try:
-        layer = layer_of(model, rv)
-    except NotConjugate:
-        layer = None
+    layer = known_or_none(layer_of, model, rv)
     if not isinstance(layer, Normal):
         raise NotConjugate(f"{describe(rv)}, {role}, is {law_as_stated(model, rv)}, not Normal")
     return unwrapped(layer.mean), unwrapped(layer.sd)

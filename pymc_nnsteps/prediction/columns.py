@@ -28,10 +28,16 @@ class Column:
         return X[:, self.places[0]] if self.levels is None else X[:, self.places].argmax(axis=1)
 
     def spread(self, X: NDArray[Any], n: int) -> tuple[NDArray[Any], NDArray[Any]]:
-        """At most ``n`` values over its range, or all levels, and what its places hold there."""
+        """At most ``n`` values over its range, or all levels, and what its places hold there.
+
+        They are integers where the column holds these.
+        """
         if self.levels is not None:
             return np.array(self.levels), np.eye(len(self.levels), dtype=X.dtype)
-        values = evenly_spread(self.of(X), n)
+        own = self.of(X)
+        values = np.linspace(float(own.min()), float(own.max()), n)
+        if own.dtype.kind != "f":
+            values = np.unique(values.round()).astype(own.dtype)
         return values, values[:, None]
 
 
@@ -99,9 +105,3 @@ def _labels(model: pm.Model, container: TensorSharedVariable) -> list[object]:
     """Labels of the columns of a data container, or their numbers."""
     dims = model.named_vars_to_dims.get(container.name) or (None, None)
     return list(model.coords.get(dims[1]) or range(container.get_value(borrow=True).shape[1]))
-
-
-def evenly_spread(values: NDArray[Any], n: int) -> NDArray[Any]:
-    """At most ``n`` values over the range of a column: integers where it holds these."""
-    grid = np.linspace(float(values.min()), float(values.max()), n)
-    return grid if values.dtype.kind == "f" else np.unique(grid.round()).astype(values.dtype)

@@ -41,7 +41,13 @@ from pymc_nnsteps.prediction.closed_forms import HiddenUnits, read_units
 from pymc_nnsteps.prediction.gaps import some_rows, with_gaps
 from pymc_nnsteps.prediction.imputation import imputation_of
 from pymc_nnsteps.prediction.laws import ELSEWHERE, Law, Other, read_law
-from pymc_nnsteps.prediction.row_data import Known, RowData, with_row_data
+from pymc_nnsteps.prediction.row_data import (
+    Known,
+    RowData,
+    arrays_in,
+    of_any_length,
+    with_rows,
+)
 
 Lengths = Mapping[TensorVariable, int]
 """Numbers of entries of variables that have others than in the model."""
@@ -228,11 +234,16 @@ def _by_rows[T](
     complaint: str,
     remedy: str = "",
 ) -> tuple[T, RowData]:
-    """What is read with stand-ins for the inputs and others, and those of data with their rows."""
-    model, targets = network.model, targets_of(network.model, network.response)
+    """What is read with stand-ins for the inputs and others, and those of data with their rows.
+
+    Targets, which are observed, go with no rows to be predicted.
+    """
+    model, inputs = network.model, network.inputs
+    data = {*arrays_in([*model.basic_RVs, *model.deterministics])}
+    candidates = data.difference(targets_of(model, network.response))
     try:
-        return with_row_data(
-            lambda rows: read(others | rows), model, network.inputs, targets, dtype
+        return with_rows(
+            lambda rows: read(others | rows), {inputs: of_any_length(inputs, dtype)}, candidates
         )
     except MixesRows as reason:
         raise ValueError(f"{complaint}: {reason}{remedy}.") from None
@@ -316,8 +327,7 @@ def named_output(model: pm.Model, name: str, container: TensorSharedVariable) ->
             f"output must name a pm.Deterministic that depends on {describe(container)}, one of "
             f"{', '.join(known) or 'none'}; got {name!r}."
         )
-    found: TensorVariable = known[name]
-    return found
+    return known[name]
 
 
 def targets_of(model: pm.Model, y: TensorVariable) -> set[Variable]:

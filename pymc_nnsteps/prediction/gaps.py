@@ -52,7 +52,13 @@ def with_gaps(model: pm.Model) -> pm.Model:
             whole = None if mask is None else _whole(observed, mask)
             if mask is not None and whole is not None and not children(model, missing):
                 whole.name = name
-                return with_gaps(_replaced(model, observed, missing, joined, whole, mask))
+                value = np.full(mask.shape, np.nan)
+                value[mask] = model.rvs_to_values[observed].eval(mode="FAST_COMPILE")
+                other = without(model, {observed, missing, joined})
+                other.observed_RVs.insert(model.observed_RVs.index(observed), whole)
+                other.rvs_to_values = {**model.rvs_to_values, whole: pt.constant(value)}
+                other.named_vars = {**other.named_vars, name: whole}
+                return with_gaps(other)
     return model
 
 
@@ -108,24 +114,6 @@ def _of_all_entries(parameter: TensorVariable, mask: Mask, n_axes: int) -> Tenso
         if np.array_equal(picked.eval(mode="FAST_COMPILE").ravel(), wanted):
             return full
     return None
-
-
-def _replaced(
-    model: pm.Model,
-    observed: TensorVariable,
-    missing: TensorVariable,
-    joined: TensorVariable,
-    whole: TensorVariable,
-    mask: Mask,
-) -> pm.Model:
-    """A model that shares all but these variables with another."""
-    value = np.full(mask.shape, np.nan)
-    value[mask] = model.rvs_to_values[observed].eval(mode="FAST_COMPILE")
-    other = without(model, {observed, missing, joined})
-    other.observed_RVs.insert(model.observed_RVs.index(observed), whole)
-    other.rvs_to_values = {**model.rvs_to_values, whole: pt.constant(value)}
-    other.named_vars = {**other.named_vars, whole.name: whole}
-    return other
 
 
 def without(model: pm.Model, gone: Collection[Variable]) -> pm.Model:

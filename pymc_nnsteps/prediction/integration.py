@@ -32,10 +32,10 @@ References
 Owen and Zhou, *Safe and Effective Importance Sampling*, JASA 95 (2000).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -43,9 +43,11 @@ import pytensor
 import pytensor.tensor as pt
 import scipy
 from numpy.typing import NDArray
+from pytensor.compile.mode import FAST_COMPILE
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.known import describe
+from pymc_nnsteps.kernels.rewriting import KeptMode
 from pymc_nnsteps.network.activations import Largest, Threshold
 from pymc_nnsteps.network.layers import Normal
 from pymc_nnsteps.prediction import sums
@@ -57,6 +59,8 @@ from pymc_nnsteps.prediction.row_data import repeated, taken
 from pymc_nnsteps.random.truncated_normal import truncated_normal_kernel
 
 Numbers = NDArray[np.float64]
+
+IN_PYTHON = KeptMode(FAST_COMPILE.linker, FAST_COMPILE.provided_optimizer)
 
 SHARE_OF_PRIOR = 0.2
 
@@ -256,33 +260,28 @@ class Integrator:
         if self._network.uniform:
             data, missing = repeated(data, n), np.repeat(missing, n, axis=0)
         none = [np.zeros((len(missing), *e.type.shape[1:])) for e in self._rest]
-        local = self._local(data, missing, none, levels, weights)
-        most = self._log_most(local).reshape(len(y), -1).max(axis=1)
+        at = partial(self._local, data, missing, levels, weights)
+        local = at(none)
+        most = np.zeros(len(y))  # of a probability
+        if not isinstance(self._network.law, Threshold):
+            log_most = self._log_normal(local.mean, local.mean, local.covariance)
+            most = log_most.reshape(len(y), -1).max(axis=1)
         if not self._network.uniform:
             data, missing = repeated(data, n), np.repeat(missing, n, axis=0)
+            at = partial(self._local, data, missing, levels, weights)
             local = local.repeated(n)
         log_likelihood = self._log_normal(many_y, local.mean, local.covariance)
         if self._rest:
-            log_likelihood = self._importance(data, many_y, missing, n, local, levels, weights)
+            log_likelihood = self._importance(many_y, n, local, at)
         return log_likelihood.reshape(len(y), n), most
 
-    def _log_most(self, local: _Local) -> Numbers:
-        """Log density of what is observed where it is largest."""
-        if isinstance(self._network.law, Threshold):
-            return np.zeros(len(local.mean))
-        return self._log_normal(local.mean, local.mean, local.covariance)
-
     def _importance(
-        self,
-        data: Sequence[np.ndarray],
-        y: np.ndarray,
-        missing: np.ndarray,
-        n: int,
-        local: _Local,
-        levels: list[np.ndarray],
-        weights: Sequence[np.ndarray],
+        self, y: np.ndarray, n: int, local: _Local, at: Callable[[list[np.ndarray]], _Local]
     ) -> Numbers:
-        """Log weights of draws of the noise, from the prior and from the linear models."""
+        """Log weights of draws of the noise, from the prior and from linear models ``at`` values.
+
+        ``local`` is that at zero.
+        """
         n_prior = int(np.ceil(SHARE_OF_PRIOR * n))
         number = np.arange(len(y)) % n - n_prior  # negative: of the prior
         e0 = self._rng.standard_normal((len(y), local.slope.shape[2]))
@@ -291,7 +290,7 @@ class Integrator:
             there = local
             if k > 0:
                 centre = self._rng.standard_normal((len(y) // n, e0.shape[1])).repeat(n, axis=0)
-                there = self._local(data, missing, self._split(centre), levels, weights)
+                there = at(self._split(centre))
             model = there.about(centre)
             of_model = (number >= 0) & (number % CENTRES == k)
             e = np.where(of_model[:, None], self._given_targets(e0, y, model), e)
@@ -301,7 +300,7 @@ class Integrator:
             log_ratio = self._log_normal(y, model.mean + _times(model.slope, e), model.covariance)
             log_ratio -= self._log_normal(y, model.mean, model.marginal)
             proposed = np.logaddexp(proposed, log_share + log_ratio)
-        there = self._local(data, missing, self._split(e), levels, weights)
+        there = at(self._split(e))
         return self._log_normal(y, there.mean, there.covariance) - proposed
 
     def _given_targets(self, e: Numbers, y: np.ndarray, model: _Local) -> Numbers:
@@ -372,9 +371,9 @@ class Integrator:
         self,
         data: Sequence[np.ndarray],
         missing: np.ndarray,
-        noise: list[np.ndarray],
         levels: list[np.ndarray],
         weights: Sequence[np.ndarray],
+        noise: list[np.ndarray],
     ) -> _Local:
         none = [np.zeros((len(missing), *e.type.shape[1:])) for e in self._linear]
         mean, sd, G, A = self._function(*data, *noise, *none, *levels, *weights)
@@ -415,7 +414,7 @@ class Integrator:
         ]
         inputs = [*network.rows.values(), units.activations, *network.weights.values()]
         outputs = [offset, variance, *stacked]
-        return pytensor.function(inputs, outputs, on_unused_input="ignore", mode="FAST_COMPILE")
+        return pytensor.function(inputs, outputs, on_unused_input="ignore", mode=IN_PYTHON)
 
     @cached_property
     def _function(self) -> pytensor.compile.Function:

@@ -30,7 +30,7 @@ from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.known import describe, distribution, has_law, prior_kind
 from pymc_nnsteps.graphs.search import children, random_in
 from pymc_nnsteps.graphs.values import substitute
-from pymc_nnsteps.laws.probit import match_probit
+from pymc_nnsteps.laws.piecewise import match_probit
 from pymc_nnsteps.network.activations import Largest, Threshold, decides, read_decision
 from pymc_nnsteps.network.layers import Normal
 from pymc_nnsteps.network.network import Network

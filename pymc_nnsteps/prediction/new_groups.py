@@ -302,7 +302,7 @@ def _new_entries(
         not isinstance(op, RandomVariable)
         or op.ndim_supp == variable.ndim
         or has_foreign_density(variable)
-        or not _has_default_transform(model, variable)
+        or type(model.rvs_to_transforms[variable]) is not type(_default_transform(op, variable))
         or potential_on(model, variable) is not None
     ):
         raise ValueError(
@@ -333,9 +333,3 @@ def _new_entries(
         rng, entries = function(rng, *(each[draw] for each in draws))
         found.append(entries)
     return np.stack(found)
-
-
-def _has_default_transform(model: pm.Model, variable: TensorVariable) -> bool:
-    """Whether a variable's values are all of its distribution's support."""
-    default = _default_transform(variable.owner.op, variable)
-    return type(model.rvs_to_transforms[variable]) is type(default)

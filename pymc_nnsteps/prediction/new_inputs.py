@@ -9,7 +9,7 @@ import pandas as pd
 import pymc as pm
 import pytensor.tensor as pt
 import xarray as xr
-from numpy.typing import ArrayLike, DTypeLike, NDArray
+from numpy.typing import ArrayLike, NDArray
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Variable
 from pytensor.tensor.sharedvar import TensorSharedVariable
@@ -188,89 +188,86 @@ def predict(
     container = input_container("X_new", model, inputs)
     if groups is not None:
         X_new = _with_groups(X_new, groups, model, container)
+    predicted = _predicted(
+        kind,
+        "X_new",
+        X_new,
+        posterior,
+        model,
+        container,
+        output,
+        positive_integer("noise_draws", noise_draws),
+        sample_new_groups,
+        random_seed,
+        progressbar,
+    )
+    if extend_inferencedata:
+        _, values, others = _read("X_new", X_new, model, container, True)
+        add_predictions(idata, predicted, {container: values, **others}, model)
+    return stacked(predicted, samples, posterior)
+
+
+def _predicted(
+    kind: Kind,
+    argument: str,
+    X: object,
+    posterior: xr.Dataset,
+    model: pm.Model,
+    container: TensorSharedVariable,
+    output: str | None,
+    noise_draws: int = 1,
+    sample_new_groups: bool = False,
+    random_seed: Any = None,
+    progressbar: bool = False,
+) -> xr.DataArray:
+    """Predictions as of :func:`predict`; ``argument`` is what the caller calls ``X``."""
+    read: Callable[..., ForwardPass] = partial(noisy_pass, model, container, named=output)
     if kind == "function":
-        predicted = function_values(
-            "X_new",
-            posterior,
-            X_new,
-            model,
-            inputs,
-            progressbar,
-            output,
-            sample_new_groups,
-            random_seed,
-        )
-        if extend_inferencedata:
-            add_predictions(idata, predicted, _by_data(X_new, model, container), model)
-        return stacked(predicted, samples, posterior)
-    noise_draws = positive_integer("noise_draws", noise_draws)
-    read = partial(noisy_pass, model, container, named=output)
-    table, rows, network, lengths = _at("X_new", X_new, model, container, read, sample_new_groups)
+        read = partial(forward_pass, model, container, output)
+    table, rows, network, lengths = _at(argument, X, model, container, read, sample_new_groups)
     rng = np.random.default_rng(random_seed)
     draws = draws_with_new_groups(posterior, model, network.weights, lengths, rng)
     n_draws = posterior.sizes["chain"] * posterior.sizes["draw"]
+    if not isinstance(network, NoisyPass):
+        values = evaluate(
+            network.parameters[0],
+            list(network.rows.values()),
+            list(network.weights.values()),
+            draws,
+            rows,
+            n_draws,
+            progressbar,
+            network.normal,
+            rng,
+        )
+        return labelled(values, output or "f", model, table, posterior, container)
     seed = int(rng.integers(2**63))
-    values: np.ndarray
     if kind == "probability":
         values = predicted_probabilities(
             network, rows, draws, n_draws, noise_draws, seed, progressbar
         )
-    else:
-        values = predicted_responses(network, rows, draws, n_draws, seed, progressbar)
-    name = "p" if kind == "probability" else str(network.y.name)
-    predicted = labelled(values, name, model, table, posterior, container)
-    if extend_inferencedata:
-        add_predictions(idata, predicted, _by_data(X_new, model, container), model)
-    return stacked(predicted, samples, posterior)
+        return labelled(values, "p", model, table, posterior, container)
+    responses = predicted_responses(network, rows, draws, n_draws, seed, progressbar)
+    return labelled(responses, str(network.y.name), model, table, posterior, container)
 
 
 @one_thread
 def function_values(
-    argument: str,
-    idata: Any,
-    X: object,
-    model: pm.Model,
-    inputs: str | None,
-    progressbar: bool = False,
-    output: str | None = None,
-    sample_new_groups: bool = False,
-    random_seed: Any = None,
+    idata: Any, X: object, model: pm.Model, inputs: str | None, output: str | None = None
 ) -> xr.DataArray:
-    """Pass inputs through the network, as :func:`predict` does.
-
-    ``argument`` is what the caller calls ``X``, for messages.
-    """
-    container = input_container(argument, model, inputs)
-    read = partial(forward_pass, model, container, output)
-    table, rows, network, lengths = _at(argument, X, model, container, read, sample_new_groups)
-    posterior, rng = posterior_of(idata), np.random.default_rng(random_seed)
-    draws = draws_with_new_groups(posterior, model, network.weights, lengths, rng)
-    n_samples = posterior.sizes["chain"] * posterior.sizes["draw"]
-    stand_ins = list(network.weights.values())
-    values = evaluate(
-        network.parameters[0],
-        list(network.rows.values()),
-        stand_ins,
-        draws,
-        rows,
-        n_samples,
-        progressbar,
-        network.normal,
-        rng,
-    )
-    return labelled(values, output or "f", model, table, posterior, container)
+    """Pass inputs through the network, as :func:`predict` does."""
+    container = input_container("X", model, inputs)
+    return _predicted("function", "X", X, posterior_of(idata), model, container, output)
 
 
-def function_expression(
-    argument: str, X: object, model: pm.Model, inputs: str | None
-) -> TensorVariable:
+def function_expression(X: object, model: pm.Model, inputs: str | None) -> TensorVariable:
     """What the network computes from given inputs, in terms of the model's variables.
 
     It has shape (n_obs,) or (n_obs, n_outputs).
     """
-    container = input_container(argument, model, inputs)
+    container = input_container("X", model, inputs)
     read = partial(forward_pass, model, container, None)
-    _, rows, network, _ = _at(argument, X, model, container, read)
+    _, rows, network, _ = _at("X", X, model, container, read)
     stated: dict[TensorVariable, TensorVariable] = {
         stand_in: variable for variable, stand_in in network.weights.items()
     }
@@ -351,14 +348,14 @@ def _by_name(X: object, model: pm.Model, container: TensorSharedVariable) -> dic
     return {container.name: inputs} | beside
 
 
-def _at[P: (ForwardPass, NoisyPass)](
+def _at(
     argument: str,
     X: object,
     model: pm.Model,
     container: TensorSharedVariable,
-    read: Callable[[DTypeLike, Lengths, bool], P],
+    read: Callable[..., ForwardPass],
     sample_new_groups: bool = False,
-) -> tuple[Table, list[np.ndarray], P, Lengths]:
+) -> tuple[Table, list[np.ndarray], ForwardPass, Lengths]:
     """The table of new inputs, values of all rows, a network of these, and of new groups."""
     require_bool("sample_new_groups", sample_new_groups)
     table, values, others = _read(argument, X, model, container, sample_new_groups)
@@ -412,12 +409,6 @@ def input_container(argument: str, model: pm.Model, name: str | None) -> TensorS
             "was before freeze_dims_and_data."
         )
     return container
-
-
-def _by_data(X: object, model: pm.Model, container: TensorSharedVariable) -> dict[Variable, object]:
-    """What is given for each data container."""
-    _, values, others, *_ = _read("X_new", X, model, container, True)
-    return {container: values, **others}
 
 
 def _read(

@@ -8,6 +8,7 @@ import pandas as pd
 import pymc as pm
 import xarray as xr
 from numpy.typing import NDArray
+from pymc.backends.arviz import coords_and_dims_for_inferencedata
 from pytensor.graph.basic import Variable
 from pytensor.tensor.sharedvar import TensorSharedVariable
 from pytensor.tensor.variable import TensorVariable
@@ -201,6 +202,15 @@ def stacked(values: xr.DataArray, samples: pd.Index | None, posterior: xr.Datase
     if isinstance(kept, pd.MultiIndex):
         return flat.assign_coords(xr.Coordinates.from_pandas_multiindex(kept, "sample"))
     return flat.assign_coords(sample=kept)
+
+
+def as_tree(model: pm.Model, groups: Mapping[str, Mapping[str, Any]]) -> xr.DataTree:
+    """Groups of a trace, of arrays (chain, draw, ...), with the model's dimensions and labels."""
+    from arviz_base import from_dict
+
+    coords, dims = coords_and_dims_for_inferencedata(model)
+    found = {name: group for name, group in groups.items() if group}
+    return from_dict(found, coords=coords, dims=dims)
 
 
 def holds(own: NDArray[Any], X: NDArray[Any]) -> bool:

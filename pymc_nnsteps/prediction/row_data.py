@@ -35,22 +35,6 @@ RowData = dict[Variable, TensorVariable]
 Known = dict[Variable, tuple[Variable, RowAxis]]
 
 
-def with_row_data[T](
-    read: Callable[[Known], T],
-    model: pm.Model,
-    container: TensorSharedVariable,
-    targets: Collection[Variable],
-    dtype: DTypeLike | None = None,
-) -> tuple[T, RowData]:
-    """Read a model's expressions with the data that go with the rows of the inputs.
-
-    Targets, which are observed, go with no rows to be predicted. Inputs have the container's type
-    if no ``dtype`` is given.
-    """
-    data = arrays_in([*model.basic_RVs, *model.deterministics])
-    return with_rows(read, {container: _stand_in(container, dtype)}, {*data}.difference(targets))
-
-
 def with_rows[T](
     read: Callable[[Known], T], rows: RowData, candidates: Collection[Variable]
 ) -> tuple[T, RowData]:
@@ -195,7 +179,7 @@ def behind(operand: Variable, place: Rows, candidates: Collection[Variable]) -> 
     """The candidates whose number of rows is the length of an axis, and what stands for each."""
     sizes = {size_of(rv) for rv in random_in([operand]) if isinstance(rv, TensorVariable)}
     leaves: RowData = {
-        leaf: _stand_in(leaf)
+        leaf: of_any_length(leaf)
         for leaf in ancestors([operand])
         if leaf in candidates and leaf.type.ndim > 0 and leaf not in sizes
     }
@@ -221,7 +205,7 @@ def arrays_in(variables: Sequence[Variable]) -> list[Variable]:
     ]
 
 
-def _stand_in(variable: Any, dtype: DTypeLike | None = None) -> TensorVariable:
+def of_any_length(variable: Any, dtype: DTypeLike | None = None) -> TensorVariable:
     """A variable of any number of rows."""
     is_data = isinstance(variable, Constant | SharedVariable)
     shape = own_rows(variable).shape if is_data else variable.type.shape

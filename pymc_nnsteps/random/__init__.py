@@ -15,15 +15,14 @@ mean, cost tens of nanoseconds each, and are the same bits in C, Numba and FAST_
 Each file derives a draw, and has its loop as a kernel; `op` turns a kernel into an Op.
 """
 
-from pymc_nnsteps.random.generalized_inverse_gaussian import generalized_inverse_gaussian
+from pymc_nnsteps.random.generalized_inverse_gaussian import (
+    generalized_inverse_gaussian,
+    truncated_generalized_inverse_gaussian,
+)
 from pymc_nnsteps.random.lattice import lattice_step
 from pymc_nnsteps.random.piecewise_normal import piecewise_normal
 from pymc_nnsteps.random.polya_gamma import polya_gamma
-from pymc_nnsteps.random.truncated_generalized_inverse_gaussian import (
-    truncated_generalized_inverse_gaussian,
-)
-from pymc_nnsteps.random.truncated_normal import truncated_normal
-from pymc_nnsteps.random.utilities import argmax_utilities
+from pymc_nnsteps.random.truncated_normal import argmax_utilities, truncated_normal
 
 __all__ = [
     "argmax_utilities",

@@ -121,15 +121,7 @@ def draw_polya_gamma(rng: Generator, z: float) -> float:
 
 
 @jit
-def polya_gamma_kernel(rng: Generator, z: Array, out: Array) -> Array:
-    """One draw per element of ``out``; ``z`` has as many."""
-    for i in range(out.size):
-        out[i] = draw_polya_gamma(rng, np.float64(z[i]))
-    return out
-
-
-@jit
-def polya_gamma_sum_kernel(rng: Generator, z: Array, n: Array, out: Array) -> Array:
+def polya_gamma_kernel(rng: Generator, z: Array, n: Array, out: Array) -> Array:
     """Sums of ``n`` draws of PG(1, z); NaN where n is no count."""
     i_n = step(n.size, out.size)
     for i in range(out.size):
@@ -144,31 +136,18 @@ class PolyaGammaRV(KernelRV):
     """Draws over a flat array; used through `polya_gamma`."""
 
     name = "polya_gamma"
-    signature = "(n)->(n)"
+    signature = "(n),(m)->(n)"
     kernel = staticmethod(polya_gamma_kernel)
 
 
-class PolyaGammaSumRV(KernelRV):
-    """Draws of PG(n, z) over a flat array; used through `polya_gamma`."""
-
-    name = "polya_gamma_sum"
-    signature = "(n),(m)->(n)"
-    kernel = staticmethod(polya_gamma_sum_kernel)
-
-
 _polya_gamma = PolyaGammaRV()
-_polya_gamma_sum = PolyaGammaSumRV()
 
 
-def polya_gamma(
-    rng: Variable, z: TensorLike, n: TensorLike | None = None
-) -> tuple[Variable, TensorVariable]:
+def polya_gamma(rng: Variable, z: TensorLike, n: TensorLike = 1) -> tuple[Variable, TensorVariable]:
     """Draw Polya-Gamma variables PG(n, z), elementwise; their mean is ``n tanh(z/2) / (2 z)``.
 
     Whole numbers n, one if not given, may be zero; the time of a draw grows with them. The sign of
     the tilt z is of no matter. A draw is NaN where z is not finite or n is no whole number.
     """
-    if n is None:
-        return draw_elementwise(_polya_gamma, rng, (z,))
     z = pt.as_tensor(z)
-    return draw_elementwise(_polya_gamma_sum, rng, (z, pt.as_tensor(n).astype(float_dtype(z))))
+    return draw_elementwise(_polya_gamma, rng, (z, pt.as_tensor(n).astype(float_dtype(z))))

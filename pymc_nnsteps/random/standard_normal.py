@@ -24,8 +24,8 @@ from pytensor.graph.basic import Apply, Variable
 from pytensor.tensor.basic import get_vector_length
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.kernels.jit import LETTERS, Call, inline, jit, version, when_numba
-from pymc_nnsteps.random.op import Array, DirectRV
+from pymc_nnsteps.kernels.jit import LETTERS, Call, inline, jit
+from pymc_nnsteps.random.op import Array, KernelRV
 
 AT_A_TIME = 512
 """Numbers that are made together."""
@@ -148,17 +148,18 @@ def standard_normal_kernel(rng: Generator, shape: Array, out: Array) -> Array:
     return out
 
 
-class StandardNormalRV(DirectRV):
+class StandardNormalRV(KernelRV):
     """Standard normals of a shape, which is the parameter; used through `standard_normal`."""
 
     name = "standard_normal"
-    dtype = "floatX"
+    kernel = staticmethod(standard_normal_kernel)
 
     @override
     def _supp_shape_from_params(self, dist_params: Any, param_shapes: Any = None) -> list[Any]:
         [shape] = dist_params
         return [shape[axis] for axis in range(self.ndim_supp)]
 
+    @override
     def calls(self, node: Apply) -> Call:
         """The kernel, and the types that it is called with."""
         return standard_normal_kernel, f"g0q1{LETTERS[self.dtype]}1"
@@ -173,18 +174,6 @@ class StandardNormalRV(DirectRV):
             return rng.standard_normal(lengths).astype(self.dtype, copy=False)
         drawn = standard_normal_kernel(rng, np.array(lengths), np.empty(n, self.dtype))
         return drawn.reshape(lengths)
-
-
-@when_numba
-def _register() -> None:
-    from pytensor.link.numba.dispatch.random import numba_core_rv_funcify
-
-    @numba_core_rv_funcify.register(StandardNormalRV)
-    def kernel(op: StandardNormalRV, node: Apply) -> tuple[Any, int]:
-        """The kernel, told to fill the graph's own buffer, and the key of PyTensor's disk cache."""
-        filled = standard_normal_kernel.numba
-        filled.handles_out = True
-        return filled, version()
 
 
 def standard_normal(

@@ -103,6 +103,7 @@ ROOM = 2 * AT_A_TIME
 MU, X, CHANCE, POINT, STAYS = 0 * ROOM, 1 * ROOM, 2 * ROOM, 3 * ROOM, 4 * ROOM
 CENTER_0, SCALE_0, DISTANCE_0 = 5 * ROOM, 6 * ROOM, 7 * ROOM
 CENTER_1, SCALE_1, DISTANCE_1 = 8 * ROOM, 9 * ROOM, 10 * ROOM
+KEPT = (CHANCE, CENTER_0, SCALE_0, DISTANCE_0, CENTER_1, SCALE_1, DISTANCE_1)
 NEAR = 0.37
 """How many sds a piece's mode may lie outside it: there two proposals have the same mass."""
 BEYOND_BOUNDS = 1e100
@@ -189,11 +190,9 @@ def keep(waiting: Waiting, first: int, last: int) -> int:
     if end < last:
         for j in range(first, end):
             k = waiting.order[j]
-            waiting.place[j], table[CHANCE + j] = waiting.place[k], table[CHANCE + k]
-            table[CENTER_0 + j], table[CENTER_1 + j] = table[CENTER_0 + k], table[CENTER_1 + k]
-            table[SCALE_0 + j], table[SCALE_1 + j] = table[SCALE_0 + k], table[SCALE_1 + k]
-            table[DISTANCE_0 + j] = table[DISTANCE_0 + k]
-            table[DISTANCE_1 + j] = table[DISTANCE_1 + k]
+            waiting.place[j] = waiting.place[k]
+            for row in KEPT:
+                table[row + j] = table[row + k]
     return end
 
 

@@ -151,7 +151,7 @@ class Fingerprint:
     def of(
         cls,
         model: pm.Model,
-        settings: Mapping[str, str] | None = None,
+        settings: Mapping[str, Any] | None = None,
         functions: Mapping[str, Variable] | None = None,
     ) -> Self:
         """Take the fingerprint of a model with the data that it has now."""
@@ -161,7 +161,7 @@ class Fingerprint:
             versions(),
             _words(model),
             _densities(model) | {name: _graph(each) for name, each in expressions.items()},
-            settings or {},
+            {name: in_words(each) for name, each in (settings or {}).items()},
         )
 
     def dumps(self) -> str:
@@ -233,14 +233,10 @@ class RunFile:
         return cloudpickle.loads(state)
 
 
-def _names(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
-    return list(dict.fromkeys([*one, *other]))
-
-
 def _differences(then: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
     """Names of what differs, with the words where they can be read."""
     found = []
-    for name in _names(then, now):
+    for name in dict.fromkeys([*then, *now]):
         if (before := then.get(name, "none")) != (after := now.get(name, "none")):
             readable = "digest" not in before + after
             found.append(f"{name} ({before}, now {after})" if readable else name)

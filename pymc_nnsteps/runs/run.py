@@ -13,6 +13,7 @@ from typing import Any
 from uuid import uuid4
 
 import cloudpickle
+import numpy as np
 import pymc as pm
 from pymc.backends.ndarray import NDArray as Trace
 from pymc.initial_point import PointType
@@ -111,11 +112,7 @@ def begin(
     fresh = state_of(steps)
     starts = []
     for generator, point in zip(generators, points, strict=True):
-        restore(steps, fresh)
-        steps.setup_chain(generator, tune, draws)
-        steps.tune = tune > 0
-        if hasattr(steps, "reset_tuning"):
-            steps.reset_tuning()
+        set_up(steps, fresh, generator, tune, draws)
         starts.append(Checkpoint(0, point, state_of(steps)))
     return run, starts
 
@@ -144,3 +141,12 @@ def restore(step: Step, state: State) -> None:
     for each, (own, numbers) in zip(flatten_steps(step), state, strict=True):
         WithSamplingState.sampling_state.__set__(each, own)
         vars(each).update(numbers)
+
+
+def set_up(step: Step, fresh: State, rng: np.random.Generator, tune: int, draws: int) -> None:
+    """Have a step, as it was when made, begin a chain, as ``pm.sample`` does."""
+    restore(step, fresh)
+    step.setup_chain(rng, tune, draws)
+    step.tune = tune > 0
+    if hasattr(step, "reset_tuning"):
+        step.reset_tuning()

@@ -13,7 +13,7 @@ from pymc.stats.convergence import log_warning_stats
 from pymc.util import RandomGenerator
 from xarray import DataTree
 
-from pymc_nnsteps.arguments import positive_integer
+from pymc_nnsteps.arguments import integer_from_zero, positive_integer
 from pymc_nnsteps.graphs.search import model_or_context
 from pymc_nnsteps.kernels.threads import one_thread
 from pymc_nnsteps.runs import tasks
@@ -174,8 +174,8 @@ def sample_distributed(
     model = model_or_context(model)
     require_client(client)
     draws = positive_integer("draws", draws)
-    if tune not in (None, 0):
-        tune = positive_integer("tune", tune)
+    if tune is not None:
+        tune = integer_from_zero("tune", tune)
     with writing(store):  # said before steps are compiled
         Store.require_new(location_of(store))
         run, starts = begin(

@@ -311,13 +311,10 @@ def _recipe(model: pm.Model, fingerprint: Fingerprint, arrays: Arrays) -> dict[s
     call = call_of(model)
     if call is None:
         return None
-    arguments = dict(call.arguments)
-    if arguments.get("start") == "variational":  # where chains begin, after fits at each call
-        arguments["start"] = "prior"
     try:
         recipe = {
             "builder": call.builder,
-            "arguments": written(arguments, arrays),
+            "arguments": written(dict(call.arguments), arrays),
             "coords": written(call.coords, arrays),
         }
         built = _built(recipe, arrays)

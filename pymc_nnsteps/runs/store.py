@@ -79,8 +79,9 @@ class Store:
             group = zarr.open_group(location, mode="w-", zarr_format=2)
         except FileExistsError:
             raise _is_there(location) from None
-        _add(group, RUN, 1)
-        _add(group, CHECKPOINTS, chains)
+        room = {"chunks": (1,), "dtype": _as_bytes(zarr), "fill_value": b"", "compressors": None}
+        for name, n in ((RUN, 1), (CHECKPOINTS, chains)):  # pickles, one object each
+            group.create_array(name, shape=(n,), **room)
         _write(group[RUN], 0, run)
         for chain, start in enumerate(starts):
             _write(group[CHECKPOINTS], chain, start)
@@ -220,18 +221,6 @@ def _arrays(trace: Trace) -> Iterator[tuple[str, NDArray[Any]]]:
 
 def _as_bytes(zarr: Any) -> Any:
     return zarr.dtype.VariableLengthBytes()
-
-
-def _add(group: Any, name: str, n: int) -> None:
-    """Room for pickles, one object each."""
-    group.create_array(
-        name,
-        shape=(n,),
-        chunks=(1,),
-        dtype=_as_bytes(needed("zarr")),
-        fill_value=b"",
-        compressors=None,
-    )
 
 
 def _write(array: Any, row: int, value: Any) -> None:

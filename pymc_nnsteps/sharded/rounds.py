@@ -32,9 +32,8 @@ from pymc_nnsteps.graphs.rows import follow_rows, require_aligned
 from pymc_nnsteps.graphs.search import children, depends_on, parameters, size_of, stated_in
 from pymc_nnsteps.graphs.shapes import shapes_of
 from pymc_nnsteps.laws.conditional import Additive, Conditional
-from pymc_nnsteps.moves.contract import Options
+from pymc_nnsteps.moves.contract import Options, Scan
 from pymc_nnsteps.moves.plan import plan
-from pymc_nnsteps.moves.scan import Scan
 
 
 @dataclass(frozen=True)

@@ -16,14 +16,13 @@ from typing import Any, get_args
 import numpy as np
 import pymc as pm
 import xarray as xr
-from numpy.typing import NDArray
-from pymc.backends.arviz import coords_and_dims_for_inferencedata
 from pymc.progress_bar import create_simple_progress
 
-from pymc_nnsteps.arguments import positive_integer, require_choice
+from pymc_nnsteps.arguments import integer_from_zero, positive_integer, require_choice
 from pymc_nnsteps.graphs.search import model_or_context
-from pymc_nnsteps.moves.scan import Scan
-from pymc_nnsteps.runs.fingerprint import Fingerprint, RunFile, in_words, writing
+from pymc_nnsteps.moves.contract import Scan
+from pymc_nnsteps.prediction.posterior import as_tree
+from pymc_nnsteps.runs.fingerprint import Fingerprint, RunFile, writing
 from pymc_nnsteps.runs.tasks import require_client, saying
 from pymc_nnsteps.sharded.rounds import rounds_of
 from pymc_nnsteps.sharded.shards import Instructions, Load, Point, Shard, SharedDraws, Sums, added
@@ -141,8 +140,7 @@ class ShardPool:
 
 
 def _workers(client: Any) -> dict[str, Any]:
-    workers: dict[str, Any] = client.scheduler_info(n_workers=-1)["workers"]
-    return workers
+    return client.scheduler_info(n_workers=-1)["workers"]
 
 
 RUN = "run.pickle"
@@ -266,8 +264,7 @@ def sample_sharded(
     model = model_or_context(model)
     require_client(client)
     draws, chains = positive_integer("draws", draws), positive_integer("chains", chains)
-    if tune != 0:
-        tune = positive_integer("tune", tune)
+    tune = integer_from_zero("tune", tune)
     every = positive_integer("checkpoint_every", checkpoint_every)
     require_choice("scan", scan, get_args(Scan))
     _require_shards(shards)
@@ -280,7 +277,10 @@ def sample_sharded(
     }  # fmt: skip
     instructions = Instructions.of(model, planned, names)
     with nullcontext() if store is None else writing(store):
-        record = None if store is None else _record(Path(store), model, settings)
+        record = None
+        if store is not None:
+            Path(store).mkdir(parents=True, exist_ok=True)
+            record = RunFile(Path(store) / RUN, Fingerprint.of(model, settings))
         run = (record and record.read()) or ShardedRun(np.random.SeedSequence(random_seed).entropy)
         progress = create_simple_progress(progressbar=progressbar)
         total = chains * (tune + draws)
@@ -297,7 +297,11 @@ def sample_sharded(
                     if client is None or begins.count(begins[-1]) == ATTEMPTS:
                         raise
                     run = _last(run, record, lost)
-    return _as_tree(model, run.kept)
+    of_all = {
+        name: np.stack([[point[name] for point in chain] for chain in run.kept])
+        for name in shared.names
+    }
+    return as_tree(model, {"posterior": of_all})
 
 
 def _last(run: ShardedRun, record: RunFile | None, lost: Exception) -> ShardedRun:
@@ -324,7 +328,7 @@ def _sweeps(
     tune, draws, chains = length
     if record is not None and run.sweep >= 0:
         pool.restore(record.file.parent, run.number)
-        shared.restore(run.point, run.rng)
+        shared.point, shared.rng = run.point, run.rng
     seeds = np.random.SeedSequence(run.entropy).spawn(chains)
     while run.chain < chains:
         if run.sweep < 0:
@@ -362,13 +366,6 @@ def sweep(pool: ShardPool, shared: SharedDraws, changed: Point) -> Point:
     return changed
 
 
-def _record(folder: Path, model: pm.Model, settings: Mapping[str, Any]) -> RunFile:
-    """File of a folder that keeps the run."""
-    folder.mkdir(parents=True, exist_ok=True)
-    words = {name: in_words(value) for name, value in settings.items()}
-    return RunFile(folder / RUN, Fingerprint.of(model, words))
-
-
 def _checkpoint(record: RunFile, run: ShardedRun, pool: ShardPool, shared: SharedDraws) -> None:
     """Write where the shards stand, then where the run does, then remove what is older."""
     folder = record.file.parent
@@ -376,19 +373,3 @@ def _checkpoint(record: RunFile, run: ShardedRun, pool: ShardPool, shared: Share
     pool.checkpoint(folder)
     record.write(run)
     pool.forget_others(folder)
-
-
-def _as_tree(model: pm.Model, kept: Sequence[Sequence[Point]]) -> xr.DataTree:
-    from arviz_base import from_dict
-
-    coords, dims = coords_and_dims_for_inferencedata(model)
-    posterior: dict[str, NDArray[Any]] = {
-        name: np.stack([[point[name] for point in chain] for chain in kept]) for name in kept[0][0]
-    }
-    used = {dim for name in posterior for dim in dims.get(name, ())}
-    tree: xr.DataTree = from_dict(
-        {"posterior": posterior},
-        coords={dim: values for dim, values in coords.items() if dim in used},
-        dims={name: dims[name] for name in posterior if name in dims},
-    )
-    return tree

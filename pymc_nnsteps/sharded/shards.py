@@ -7,7 +7,7 @@ variables are given these (:meth:`~pymc_nnsteps.laws.conditional.Additive.draw_g
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 from operator import add
 from pathlib import Path
 from time import perf_counter
@@ -48,10 +48,7 @@ Sums = list[NDArray[Any]]
 
 def added(said: Sequence[Sums]) -> Sums:
     """Sums in sum, one after another: how this rounds depends on their order alone."""
-    total, *others = said
-    for sums in others:
-        total = list(map(add, total, sums))
-    return total
+    return reduce(lambda total, sums: list(map(add, total, sums)), said)
 
 
 class OutOfStepError(RuntimeError):
@@ -202,10 +199,6 @@ class SharedDraws:
         with COMPILING:
             point = _initial_point(self._model, int(self.rng.integers(2**31)), {})
         self.point = {value.name: point[value.name] for value in self._values}
-
-    def restore(self, point: Point, rng: np.random.Generator) -> None:
-        """Go on from a point."""
-        self.point, self.rng = point, rng
 
     def draw(self, which: int, said: Sequence[Sums]) -> Point:
         """Draw the shared variables of a round, given sums of shards."""

@@ -303,14 +303,8 @@ def _why_not_moved(
 
 
 def _nuts_is_asked_for() -> bool:
-    """Whether the call that assigns steps has arguments for NUTS."""
-    return _asks_for_nuts(
-        locals_of("sample", SAMPLER) or locals_of(assign.__name__, assign.__module__)
-    )
-
-
-def _asks_for_nuts(call: Mapping[str, Any]) -> bool:
-    """Whether arguments of :func:`pymc.sample` are for NUTS, or for a slow backend of HMC."""
+    """Whether the call that assigns steps has arguments for NUTS, or a slow backend of HMC."""
+    call = locals_of("sample", SAMPLER) or locals_of(assign.__name__, assign.__module__)
     mode = (call.get("compile_kwargs") or {}).get("mode")
     is_other = mode is not None and not isinstance(get_mode(mode).linker, NumbaLinker)
     return is_other or not {"nuts", "target_accept"}.isdisjoint(call.get("kwargs", {}))

@@ -9,8 +9,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, override
 
 import numpy as np
+import pymc as pm
 import pytensor
-from pymc.pytensorf import compile as pymc_compile
 from pytensor.compile.mode import Mode
 from pytensor.compile.ops import ViewOp
 from pytensor.compile.sharedvalue import SharedVariable
@@ -23,6 +23,7 @@ from pytensor.tensor.type import DenseTensorType
 
 from pymc_nnsteps.graphs.values import substitute
 from pymc_nnsteps.kernels.compiling import without_blas_notice, without_bookkeeping
+from pymc_nnsteps.kernels.rewriting import compiled
 
 
 class OfData:
@@ -75,7 +76,7 @@ class Compiled(OfData):
         options = {"on_unused_input": "ignore"} | dict(compile_kwargs)
         with without_blas_notice():
             try:
-                self.function = pymc_compile(inputs, outputs, **options)
+                self.function = compiled(inputs, outputs, **options)
             except NotImplementedError as error:
                 raise ValueError(
                     f"compile_kwargs has a mode that cannot compile this step ({error}); leave it "
@@ -93,6 +94,29 @@ class Compiled(OfData):
     def __call__(self, *values: Any) -> list[Any]:
         """The function's outputs."""
         return self.function(*values)
+
+
+class PointFunction(Compiled):
+    """Compiled function of a point of a model and of other values, whose inputs come first."""
+
+    def __init__(
+        self,
+        model: pm.Model,
+        given: Sequence[Variable | pytensor.In],
+        outputs: Sequence[Variable],
+        compile_kwargs: Mapping[str, Any],
+        reads: Collection[Variable] = (),
+    ) -> None:
+        used = {*ancestors(outputs), *reads}
+        values: list[Any] = [value for value in model.value_vars if value in used]
+        self.dtypes: dict[str, Any] = {value.name: value.dtype for value in values}
+        super().__init__([*given, *values], outputs, compile_kwargs)
+
+    def at(self, point: Mapping[str, np.ndarray], *given: Any) -> list[Any]:
+        """The function's outputs, where data may have been exchanged."""
+        self.refresh_if_data_changed()
+        values = (np.asarray(point[name], dtype) for name, dtype in self.dtypes.items())
+        return self(*given, *values)
 
 
 def take_out_invariants(

@@ -25,13 +25,14 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_nnsteps.arguments import positive_number
 from pymc_nnsteps.graphs.known import has_prior
 from pymc_nnsteps.steps.assignment import pcnl_is_competent
-from pymc_nnsteps.steps.coordinates import Coordinates, whitened
 from pymc_nnsteps.steps.metropolis import (
+    Coordinates,
     MetropolisHastings,
     Proposal,
     SymbolicState,
     dot,
     statistics,
+    whitened,
 )
 from pymc_nnsteps.steps.target import dependent_factors
 from pymc_nnsteps.steps.variables import Vars, chosen

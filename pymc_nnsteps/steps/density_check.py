@@ -22,12 +22,12 @@ import scipy
 from numpy.linalg import LinAlgError
 from numpy.typing import NDArray
 from pymc.logprob.utils import ParameterValueError
-from pymc.pytensorf import compile as pymc_compile
 from pytensor.gradient import NullTypeGradError
 from pytensor.graph.basic import Variable
 
 from pymc_nnsteps.graphs.known import describe
 from pymc_nnsteps.kernels.compiling import c_by_default, without_blas_notice, without_bookkeeping
+from pymc_nnsteps.kernels.rewriting import compiled
 from pymc_nnsteps.laws.verification import RTOL, RTOL_SINGLE
 from pymc_nnsteps.steps.hamiltonian import HMC
 from pymc_nnsteps.steps.target import log_density
@@ -65,7 +65,7 @@ class Target:
 
     @without_blas_notice()
     def _compiled(self, outputs: list[Any]) -> Any:
-        return pymc_compile(self._inputs, outputs, on_unused_input="ignore", **c_by_default(None))
+        return compiled(self._inputs, outputs, on_unused_input="ignore", **c_by_default(None))
 
     def log_density(self, point: Point) -> float:
         """Log density; minus infinity where it is undefined."""

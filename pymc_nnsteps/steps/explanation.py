@@ -9,14 +9,12 @@ from pymc_nnsteps.graphs.known import describe
 from pymc_nnsteps.graphs.search import model_or_context
 from pymc_nnsteps.graphs.shapes import require_fitting_data, shapes_of
 from pymc_nnsteps.laws.recognition import recognise
-from pymc_nnsteps.moves.contract import Choice, Options
+from pymc_nnsteps.moves.contract import Choice, Options, Scan
 from pymc_nnsteps.moves.plan import Explanation, Plan, plan
-from pymc_nnsteps.moves.scan import Scan
 from pymc_nnsteps.network.exchangeable import why_told_apart
 from pymc_nnsteps.steps.assignment import beside_gibbs
 from pymc_nnsteps.steps.imputed_rows import imputed_rows
-from pymc_nnsteps.steps.networks import networks_of
-from pymc_nnsteps.steps.relabelling import relabelled_units
+from pymc_nnsteps.steps.networks import networks_of, relabelled_units
 from pymc_nnsteps.steps.standardised_weights import scaled_with
 
 

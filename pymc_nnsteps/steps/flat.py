@@ -18,7 +18,6 @@ import numpy as np
 import pymc as pm
 import pytensor
 import pytensor.tensor as pt
-from pymc.pytensorf import compile as pymc_compile
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
@@ -32,6 +31,7 @@ from pymc_nnsteps.kernels.expressions import UntranslatableError
 from pymc_nnsteps.kernels.graph_translation import CppLinker, in_cpp
 from pymc_nnsteps.kernels.jit import Kernel
 from pymc_nnsteps.kernels.native import CompilerError, log_compilation
+from pymc_nnsteps.kernels.rewriting import compiled
 from pymc_nnsteps.kernels.trajectories import Density, evaluated
 from pymc_nnsteps.laws.gaussian import Gaussian
 from pymc_nnsteps.steps.compiled import OfData, take_out_invariants
@@ -190,7 +190,7 @@ def _compiled(
     """A function of each output, all by the same compiler: a kernel calls them together."""
 
     def functions(**each: Any) -> list[Any]:
-        found = [pymc_compile(inputs, output, **each) for output in outputs]
+        found = [compiled(inputs, output, **each) for output in outputs]
         for function in found:
             function.trust_input = True
         return found

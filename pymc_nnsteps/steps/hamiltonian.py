@@ -35,7 +35,7 @@ from pymc_nnsteps.steps.flat import FlatDensity, Located
 from pymc_nnsteps.steps.imputed_rows import ImputedRows, moved_by_gradients
 from pymc_nnsteps.steps.integrated import block_to_collapse
 from pymc_nnsteps.steps.metric import Metric
-from pymc_nnsteps.steps.relabelling import Relabelling
+from pymc_nnsteps.steps.networks import Relabelling
 from pymc_nnsteps.steps.standardised_weights import TunedScales, scales_beside
 from pymc_nnsteps.steps.step import ACCEPTANCE_AND_SIZE, Step
 from pymc_nnsteps.steps.step_size import DualAveraging, Recent

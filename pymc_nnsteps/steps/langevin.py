@@ -16,12 +16,12 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_nnsteps.arguments import positive_number
 from pymc_nnsteps.graphs.known import describe
 from pymc_nnsteps.graphs.shapes import require_fitting_data
-from pymc_nnsteps.steps.coordinates import scaled
 from pymc_nnsteps.steps.metropolis import (
     MetropolisHastings,
     Proposal,
     SymbolicState,
     dot,
+    scaled,
     statistics,
 )
 from pymc_nnsteps.steps.target import dependent_factors

@@ -6,12 +6,11 @@ from typing import Any, Literal
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
-from pytensor.graph.traversal import ancestors
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.values import natural_values, substitute
-from pymc_nnsteps.steps.compiled import Compiled
+from pymc_nnsteps.steps.compiled import PointFunction
 from pymc_nnsteps.steps.network_curvature import (
     NetworkCurvature,
     network_curvature,
@@ -59,37 +58,17 @@ class Metric:
             outputs.append(_flat([pt.constant(float(rv in learnt)) for rv in rvs], values))
         typical = substitute(places.values(), natural)
         # What the precisions are evaluated at in the place of what is moved.
-        self.references = _Function(model, (), typical, compile_kwargs)
-        self._precisions = _Function(model, list(places), outputs, compile_kwargs)
-        self.of_data = self.references.compiled, self._precisions.compiled
+        self._references = PointFunction(model, (), typical, compile_kwargs)
+        self._precisions = PointFunction(model, list(places), outputs, compile_kwargs)
+        self.of_data = self._references, self._precisions
+        self.references = self._references.at
 
     def __call__(self, point: Point, references: Sequence[np.ndarray] = ()) -> list[np.ndarray]:
         """Precisions (n,) and, where some are learnt, the gradient of their priors and a mask.
 
         The gradient is of the priors that are included in those to be learnt, whose mask is one.
         """
-        return self._precisions(point, references)
-
-
-class _Function:
-    """Compiled function of a point and of other arrays."""
-
-    def __init__(
-        self,
-        model: pm.Model,
-        given: Sequence[Any],
-        outputs: Sequence[Any],
-        compile_kwargs: Mapping[str, Any],
-    ) -> None:
-        used = set(ancestors(outputs))
-        read_off = [value for value in model.value_vars if value in used]
-        self._dtypes = {value.name: value.dtype for value in read_off}
-        self.compiled = Compiled([*read_off, *given], list(outputs), compile_kwargs)
-
-    def __call__(self, point: Point, given: Sequence[np.ndarray] = ()) -> list[np.ndarray]:
-        self.compiled.refresh_if_data_changed()
-        values = (np.asarray(point[name], dtype=dtype) for name, dtype in self._dtypes.items())
-        return self.compiled(*values, *given)
+        return self._precisions.at(point, *references)
 
 
 def _network(

@@ -3,11 +3,16 @@
 The function proposes, evaluates the log density (and its gradient) at the proposal, and returns
 these with the log of the acceptance ratio. What is known of the current place is handed to it,
 so that nothing is evaluated twice.
+
+Each variable is an affine function of its coordinates. In those ``xi = L^{-1} (u - m)`` a prior
+``N(m, L L^T)`` is the standard normal, so that a proposal that is made for standard normals serves
+every Gaussian prior. ``m`` and ``L`` are graphs in terms of the model's other variables: the map
+moves along with them.
 """
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, override
 
@@ -21,19 +26,94 @@ from pymc.step_methods.state import dataclass_state
 from pymc.util import RandomGenerator, get_random_generator
 from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
+from pytensor.tensor.linalg import cholesky, solve_triangular
+from pytensor.tensor.random.basic import MvNormalRV, NormalRV
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.arguments import positive_integer, positive_number
+from pymc_nnsteps.graphs.known import describe, has_prior, law_as_stated
+from pymc_nnsteps.graphs.search import parameters, stated_in
 from pymc_nnsteps.graphs.shapes import refuse_random_data, require_fitting_data
 from pymc_nnsteps.graphs.values import natural_values, substitute, typed_like
 from pymc_nnsteps.kernels.compiling import c_by_default, without_bookkeeping
+from pymc_nnsteps.laws.multivariate import inverted
 from pymc_nnsteps.random.standard_normal import standard_normal
 from pymc_nnsteps.steps.compiled import Compiled
-from pymc_nnsteps.steps.coordinates import Coordinates
 from pymc_nnsteps.steps.step import ACCEPTANCE_AND_SIZE, Step
 from pymc_nnsteps.steps.step_size import DualAveraging
-from pymc_nnsteps.steps.target import gradient_of, log_density
+from pymc_nnsteps.steps.target import gradient_of, log_density, moved_with, unbatched
 from pymc_nnsteps.steps.variables import as_tensor, as_value
+
+Map = Callable[[TensorVariable], TensorVariable]
+
+
+@dataclass(frozen=True)
+class Coordinates:
+    """An invertible affine map between a variable's value and its coordinates."""
+
+    to_value: Map
+    from_value: Map
+
+
+def whitened(model: pm.Model, rv: TensorVariable, block: Collection[TensorVariable]) -> Coordinates:
+    """Coordinates in which the Normal or MvNormal prior of a variable is standard normal.
+
+    It is proposed together with its block.
+    """
+    if not has_prior(model, rv, NormalRV, MvNormalRV):
+        raise ValueError(
+            f"{describe(rv)} has the prior {law_as_stated(model, rv)}, but this step needs an "
+            "unconstrained Normal or MvNormal one; leave the variable to another step."
+        )
+    stated = stated_in(rv.owner.inputs, model.basic_RVs)
+    if others := stated.intersection(moved_with(model, list(block))):
+        names = ", ".join(sorted(map(describe, others)))
+        raise ValueError(
+            f"{describe(rv)} has a prior that depends on {names}, a variable of the same block or "
+            "one that moves with it; give the two to different steps."
+        )
+    mean, spread = parameters(rv)
+    mean = mean.astype(rv.dtype)
+    if has_prior(model, rv, MvNormalRV):
+        return _multivariate(mean, unbatched(spread))
+    sigma = spread.astype(rv.dtype)
+    return Coordinates(lambda xi: mean + sigma * xi, lambda u: (u - mean) / sigma)
+
+
+def scaled(scale: TensorVariable) -> Coordinates:
+    """Coordinates in units of ``scale``."""
+    return Coordinates(lambda xi: scale * xi, lambda u: u / scale)
+
+
+def _multivariate(mean: TensorVariable, covariance: TensorVariable) -> Coordinates:
+    precision = inverted(covariance)
+    if precision is None:
+        root = cholesky(covariance.astype(mean.dtype))
+        return Coordinates(
+            lambda xi: mean + _apply(root, xi), lambda u: _solve(root, u - mean, lower=True)
+        )
+    transposed = cholesky(precision.astype(mean.dtype)).mT
+    return Coordinates(
+        lambda xi: mean + _solve(transposed, xi, lower=False),
+        lambda u: _apply(transposed, u - mean),
+    )
+
+
+def _apply(matrix: TensorVariable, vectors: TensorVariable) -> TensorVariable:
+    """Product with each vector along the last axis."""
+    if matrix.ndim == 2:
+        return vectors @ matrix.mT
+    return (matrix @ vectors[..., None])[..., 0]
+
+
+def _solve(matrix: TensorVariable, vectors: TensorVariable, *, lower: bool) -> TensorVariable:
+    """Solution of a triangular system for each vector along the last axis."""
+    if matrix.ndim == 2:
+        columns = vectors.reshape((-1, vectors.shape[-1])).mT
+        solved = solve_triangular(matrix, columns, lower=lower).mT
+        return solved.reshape(vectors.shape, ndim=vectors.ndim)
+    return solve_triangular(matrix, vectors, lower=lower, b_ndim=1)
+
 
 Point = Mapping[str, np.ndarray]
 
@@ -100,7 +180,9 @@ class CompiledProposal:
         [target] = substitute(
             [log_density(model, factors)], dict(zip(values, as_values(xis), strict=True))
         )
-        slopes = _finite(gradient_of(target, xis, values)) if proposal.uses_gradient else []
+        # Where a slope is not finite, zero: any function of the place will do.
+        raw = gradient_of(target, xis, values) if proposal.uses_gradient else []
+        slopes = [pt.switch(pt.isfinite(slope), slope, 0) for slope in raw]
 
         rng, size = pt.random.rng("rng"), pt.dscalar("size")
         next_rng: Variable = rng
@@ -174,11 +256,6 @@ class CompiledProposal:
 def flat[Array](place: ChainState[Array]) -> list[Array]:
     """The parts of a place in one list."""
     return [place.log_density, *place.coordinates, *place.gradient]
-
-
-def _finite(gradient: Sequence[TensorVariable]) -> list[TensorVariable]:
-    """Zero where it is not finite: any function of the place will do."""
-    return [pt.switch(pt.isfinite(slope), slope, 0) for slope in gradient]
 
 
 @dataclass(frozen=True)

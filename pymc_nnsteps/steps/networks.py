@@ -1,6 +1,6 @@
-"""Networks in a model's graph: which variables the Gibbs step takes by itself.
+"""Networks in a model's graph: which variables the Gibbs step takes, and units it relabels.
 
-These are the variables for which NUTS is wrong or poor:
+It takes by itself the variables for which NUTS is wrong or poor:
 
 - latent layers of a network: pre-activations under a kinked activation or behind a decision, binary
   gates, the activations that see them, and what pooling is a mean of. With them go the variables
@@ -13,27 +13,37 @@ These are the variables for which NUTS is wrong or poor:
 - beside a latent network or such scales, linked variables on which no functional network depends,
   if Gibbs knows the law of each: scales and coefficients of another response, means of effects;
 - what the likelihood does not depend on in a wide network whose readout is whitened by the data.
+
+Units of hidden layers are relabelled at random at the end of a draw. The posterior of a network
+does not change where units of a layer change places, or signs behind an odd activation. A chain
+that is never relabelled stays with one of the labellings by chance, and the convergence of single
+weights is an accident. With permutations and signs drawn independently of the state the posterior
+is left invariant, all units have the same law in each chain, and R-hat and effective sample sizes
+of every variable mean what they say (Fruhwirth-Schnatter, *Markov chain Monte Carlo estimation of
+classical and dynamic switching and mixture models*, JASA 96, 2001).
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+import numpy as np
 import pymc as pm
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.errors import known_or_none
 from pymc_nnsteps.graphs.known import POSITIVE, prior_kind
+from pymc_nnsteps.graphs.row_axes import Rows
 from pymc_nnsteps.graphs.search import children, once_per_model, parameters, stated_in
 from pymc_nnsteps.laws.any_scales import Factor
 from pymc_nnsteps.laws.conditional import Conditional
 from pymc_nnsteps.laws.gates import GateConditional
 from pymc_nnsteps.laws.gaussian import match_gaussian
-from pymc_nnsteps.laws.piecewise import PiecewiseGaussian
-from pymc_nnsteps.laws.probit import LargestUtility, UtilityBehindThreshold
+from pymc_nnsteps.laws.piecewise import LargestUtility, PiecewiseGaussian, UtilityBehindThreshold
 from pymc_nnsteps.laws.recognition import match
 from pymc_nnsteps.laws.scales import PRIORS, SQUARES
 from pymc_nnsteps.laws.table import laws_of
+from pymc_nnsteps.network.exchangeable import ExchangeableUnits, exchangeable_units
 from pymc_nnsteps.network.functional import functional_networks, wide_network
 from pymc_nnsteps.prediction.imputation import imputations_of
 
@@ -56,7 +66,10 @@ def networks_of(model: pm.Model) -> Networks:
     """The networks of a model."""
     latent, functional = _latent_networks(model), functional_networks(model)
     scales = _scales_of(model, latent | functional) | _scales_of(model, latent, SQUARES)
-    of_gibbs = latent | scales | (_missing_targets(model, functional) if scales else set())
+    of_gibbs = latent | scales
+    if scales:  # and outputs that are not observed
+        free = functional.intersection(model.free_RVs)
+        of_gibbs |= {rv for rv in free if not children(model, rv)}
     wide = wide_network(model)
     if of_gibbs:
         behind = set(ancestors(functional - of_gibbs))
@@ -150,11 +163,6 @@ def _is_summed(model: pm.Model, rv: TensorVariable) -> bool:
     return law is not None and bool(law.members[0].dense)
 
 
-def _missing_targets(model: pm.Model, variables: set[TensorVariable]) -> set[TensorVariable]:
-    """Outputs that are not observed."""
-    return {rv for rv in variables.intersection(model.free_RVs) if not children(model, rv)}
-
-
 def _laws_of_missing_inputs(model: pm.Model) -> set[TensorVariable]:
     """Variables that the laws of missing inputs depend on, if Gibbs knows their own."""
     entries = {rv for imputation in imputations_of(model) for rv in imputation.entries}
@@ -200,12 +208,60 @@ def _scales_of(
     """
     scales: set[TensorVariable] = set()
     positive = [rv for rv in model.free_RVs if prior_kind(model, rv, POSITIVE) in priors]
-    for rv in reversed([rv for rv in positive if not _is_factor(model, rv)]):
-        if not (variables | scales).isdisjoint(children(model, rv)):
+    for rv in reversed(positive):
+        is_factor = isinstance(known_or_none(match, model, rv), Factor)
+        if not is_factor and not (variables | scales).isdisjoint(children(model, rv)):
             scales.add(rv)
     return scales
 
 
-def _is_factor(model: pm.Model, rv: TensorVariable) -> bool:
-    """Whether a positive variable multiplies a part of what its children see."""
-    return isinstance(known_or_none(match, model, rv), Factor)
+def relabelled_units(model: pm.Model, moved: Collection[TensorVariable]) -> list[ExchangeableUnits]:
+    """Layers of the networks of a model of which all variables with units are among some."""
+    networks = networks_of(model)
+    members = networks.of_gibbs | networks.functional
+    return [
+        units
+        for units in exchangeable_units(model)
+        if units.axes.keys() <= set(moved) and not members.isdisjoint(units.axes)
+    ]
+
+
+class Relabelling:
+    """Random labels of the units of layers of which all variables are moved by a step."""
+
+    def __init__(self, model: pm.Model, moved: Collection[TensorVariable]) -> None:
+        names = {rv: model.rvs_to_values[rv].name for rv in moved}
+        self._layers = [
+            (
+                {names[rv]: axis for rv, axis in units.axes.items()},
+                [{names[rv] for rv in signs} for signs in units.signs],
+            )
+            for units in relabelled_units(model, moved)
+        ]
+
+    def __call__(
+        self, rng: np.random.Generator, point: Mapping[str, np.ndarray]
+    ) -> dict[str, np.ndarray]:
+        """New values of what is relabelled."""
+        new = dict(point)
+        for axes, signs in self._layers:
+            [name, *_] = axes
+            order = rng.permutation(len(_units(new[name], axes[name])))
+            for name, place in axes.items():
+                new[name] = new[name].copy()
+                _units(new[name], place)[:] = _units(new[name], place)[order]
+            for turned in signs:
+                sign = rng.choice([-1.0, 1.0], len(order))
+                for name in turned:
+                    units = _units(new[name], axes[name])
+                    units *= sign.reshape(-1, *[1] * (units.ndim - 1)).astype(units.dtype)
+        return {name: new[name] for axes, _ in self._layers for name in axes}
+
+
+def _units(value: np.ndarray, place: Rows) -> np.ndarray:
+    """A view of the entries of units, which run along its first axis."""
+    entries = np.moveaxis(value, place.axis, 0)
+    if place.within is None:
+        return entries
+    first, n_units = place.within
+    return entries[first : first + n_units]

@@ -27,11 +27,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pymc as pm
-import pytensor
 import pytensor.tensor as pt
 from pymc.logprob.transforms import LogTransform
 from pytensor.compile.mode import Mode
-from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.basic import (
     ExponentialRV,
     GammaRV,
@@ -50,6 +48,7 @@ from pymc_nnsteps.graphs.search import children, parameters
 from pymc_nnsteps.graphs.values import natural_values, scalar_constant, substitute
 from pymc_nnsteps.kernels.trajectories import Orbit, on_orbit
 from pymc_nnsteps.laws.scales import Scaled, scaled_child
+from pymc_nnsteps.steps.compiled import PointFunction
 from pymc_nnsteps.steps.flat import FlatDensity, Located
 from pymc_nnsteps.steps.networks import first_held
 from pymc_nnsteps.steps.step_size import DualAveraging, Recent
@@ -80,10 +79,8 @@ class StandardisedWeights:
         }
         scales = [pt.log(parameters(seen.child)[seen.role.scale]) for _, seen in self._pairs]
         logarithms = substitute(scales, natural_values(model))
-        used = set(ancestors(logarithms))
-        self._inputs = [value for value in model.value_vars if value in used]
         mode = Mode(linker="py", optimizer="fast_compile")
-        self._logarithms = pytensor.function(self._inputs, logarithms, mode=mode)
+        self._logarithms = PointFunction(model, (), logarithms, {"mode": mode})
 
     def orbit(self, point: Point) -> Orbit:
         """How what is moved, and the scales after it, move along the directions of scales."""
@@ -119,12 +116,12 @@ class StandardisedWeights:
     def _entries(self, point: Point) -> list[np.ndarray]:
         """For each scale and child, the entry that scales each entry of the child; -1 for none."""
         found: list[np.ndarray] = []
-        known = self._evaluate(point)
+        known = self._logarithms.at(point)
         for rv in self.scales:
             value = point[self._names[rv]]
             numbers = np.arange(1, value.size + 1) / (value.size + 1)
             shifted = {**point, self._names[rv]: value + numbers.reshape(value.shape)}
-            after = self._evaluate(shifted)
+            after = self._logarithms.at(shifted)
             for (scale, seen), one, other in zip(self._pairs, known, after, strict=True):
                 if scale is rv:
                     number = (other - one) / seen.form.exponent * (value.size + 1)
@@ -132,12 +129,6 @@ class StandardisedWeights:
                     entry = np.broadcast_to(np.rint(number).astype("int64") - 1, shape)
                     found.append(entry.ravel())
         return found
-
-    def _evaluate(self, point: Point) -> list[np.ndarray]:
-        """Logarithms of the scales of children at a point."""
-        values = [np.asarray(point[each.name], dtype=each.dtype) for each in self._inputs]
-        logarithms: list[np.ndarray] = self._logarithms(*values)
-        return logarithms
 
     def _is_level(self, rv: TensorVariable, size: Mapping[TensorVariable, int]) -> bool:
         """Whether a scale has directions of its own: it scales more entries than it has."""

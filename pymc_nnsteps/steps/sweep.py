@@ -21,9 +21,9 @@ from pymc_nnsteps.graphs.known import describe
 from pymc_nnsteps.graphs.search import stated_in
 from pymc_nnsteps.graphs.values import natural_values, substitute
 from pymc_nnsteps.kernels.compiling import ONCE
-from pymc_nnsteps.laws.conditional import Conditional, Shapes
-from pymc_nnsteps.moves.scan import check_scan
-from pymc_nnsteps.steps.compiled import Compiled
+from pymc_nnsteps.laws.conditional import Conditional, Move, Shapes
+from pymc_nnsteps.moves.contract import check_scan
+from pymc_nnsteps.steps.compiled import PointFunction
 
 Array = np.ndarray
 
@@ -44,14 +44,9 @@ class Sweep:
         rng = pt.random.rng("rng")
         chained = chain_draws(model, conditionals, rng, shapes)
         drawn = chained.stored(model)
-        values: list[Any] = [model.rvs_to_values[rv] for rv in model.free_RVs]
         results = [chained.rng, *drawn.values(), *chained.acceptances, *chained.averages]
-        used = set(ancestors(results))
-        read = [value for value in values if value in used or value in drawn]
-        # Names of the value variables that are read, and of those of them that are drawn.
-        self.inputs: list[str] = [value.name for value in read]
-        self.outputs: list[str] = [value.name for value in drawn]
-        moves = [c for c in conditionals if c.tuning is not None]
+        self.outputs: list[str] = [value.name for value in drawn]  # value variables that are drawn
+        moves = [c for c in conditionals if isinstance(c, Move)]
         numbers = [move.n_tuned(shapes) for move in moves]
         self.n_tuned = sum(numbers)
         # The move of each tuned parameter; first parameters and averages of those that learn.
@@ -63,11 +58,10 @@ class Sweep:
         self.averaged = list(zip(first, parts, strict=True))
         self.n_averages = sum(move.n_averages for move in learning)
         tuned = [*(move.tuning for move in moves), *(move.averages for move in learning)]
-        inputs = [pytensor.In(rng, mutable=True), *tuned, *read]
-        self.compiled = Compiled(inputs, results, compile_kwargs)
-        self._dtypes = [value.dtype for value in read]
+        given: list[Any] = [pytensor.In(rng, mutable=True), *tuned]
+        self.compiled = PointFunction(model, given, results, compile_kwargs, reads=drawn)
         natural = natural_values(model)
-        self._values = values
+        self._values = model.value_vars
         self._bounded = {
             describe(rv): natural[rv]
             for rv in model.free_RVs
@@ -86,17 +80,12 @@ class Sweep:
         It returns the generator, new values by their names, the mean probability of acceptance of
         each move (n_tuned,), and the numbers (n_averages,) to be averaged.
         """
-        self.compiled.refresh_if_data_changed()
-        state = [
-            np.asarray(point[name], dtype)
-            for name, dtype in zip(self.inputs, self._dtypes, strict=True)
-        ]
         tuned = np.array(tuning, dtype="float64")
         learnt = np.zeros(self.n_averages) if averages is None else averages
         parameters = [tuned[part] for part in self._parts]
         parameters += [learnt[part] for _, part in self.averaged]
         try:
-            rng, *results = self.compiled(rng, *parameters, *state)
+            rng, *results = self.compiled.at(point, rng, *parameters)
         except np.linalg.LinAlgError as error:
             block, new = self._block_that_failed()
             far = self._far_from_one({**point, **new})

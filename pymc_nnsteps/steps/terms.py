@@ -25,7 +25,6 @@ import pytensor.tensor as pt
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.gradient import grad
 from pytensor.graph.basic import Variable
-from pytensor.graph.rewriting.utils import rewrite_graph
 from pytensor.graph.traversal import ancestors, io_toposort
 from pytensor.tensor.variable import TensorVariable
 
@@ -36,6 +35,7 @@ from pymc_nnsteps.graphs.rows import follow_rows, require_aligned
 from pymc_nnsteps.graphs.search import parameters
 from pymc_nnsteps.graphs.shapes import lengths, stated_lengths
 from pymc_nnsteps.graphs.values import natural_values, substitute
+from pymc_nnsteps.kernels.rewriting import canonical
 from pymc_nnsteps.laws.gaussian import Gaussian
 from pymc_nnsteps.steps.integrated import likelihood, log_integral
 from pymc_nnsteps.steps.target import gradient_of, log_density
@@ -215,10 +215,7 @@ def terms(model: pm.Model, factors: Sequence[TensorVariable], block: Gaussian | 
     rows = log_density(model, [f for f in found.factors if f in factors])
     if block is None:
         return Terms(rest, (rows,), found)
-    simplified: Any = rewrite_graph(
-        substitute([rest, rows], _zeros(model, block.draws)), clone=True
-    )
-    rest, rows = simplified
+    rest, rows = canonical(substitute([rest, rows], _zeros(model, block.draws)))
     inside = likelihood(block, [s for s in block.observations if s.child in found.factors])
     others = likelihood(block, [s for s in block.observations if s.child not in found.factors])
     if inside is None:

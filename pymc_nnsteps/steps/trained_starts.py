@@ -121,7 +121,8 @@ def trained_starts(
     found = by_row(model, model.observed_RVs)
     total = _total(model, found, noise=noise)
     weights = _trained(model, total)
-    slopes, n_rows = _slopes(model, weights, found, total), _n_rows(found)
+    slopes = _slopes(model, weights, found, total)
+    n_rows = len(next(iter(found.containers)).get_value(borrow=True))
     starts = []
     for rng in np.random.default_rng(random_seed).spawn(chains):
         batches = _batches(rng, n_rows, min(batch, n_rows), epochs)
@@ -230,10 +231,6 @@ def _slopes(
     slopes = gradient_of(of_rows / rows.shape[0], values, values)
     typed = [slope.astype(v.dtype) for slope, v in zip(slopes, values, strict=True)]
     return Compiled([*values, rows], typed, c_by_default(None))
-
-
-def _n_rows(found: ByRow) -> int:
-    return len(next(iter(found.containers)).get_value(borrow=True))
 
 
 def _batches(rng: np.random.Generator, n_rows: int, size: int, epochs: int) -> Iterator[np.ndarray]:

@@ -1,9 +1,10 @@
 """The result of a fit: draws, moments and predictions, with the model's names."""
 
-from collections.abc import Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal, get_args
+from typing import Any, Literal, get_args, override
 
 import numpy as np
 import pandas as pd
@@ -28,7 +29,7 @@ from pymc_nnsteps.variational.draws import (
     draw_layer,
     select,
 )
-from pymc_nnsteps.variational.factors import GIG, LayerFactors
+from pymc_nnsteps.variational.factors import GIG
 from pymc_nnsteps.variational.reading import Reading
 
 Numbers = NDArray[np.float64]
@@ -38,35 +39,15 @@ RandomSeed = int | np.random.Generator | None
 LEVELS = (1e-4, 1e-3, 0.003, 0.01, 0.03, 0.05, 0.1, 0.2, 0.3, 0.5)
 
 
-@dataclass(frozen=True, eq=False)
-class Approximation:
-    """An approximation of the posterior of a bow-tie network.
+class Mixture(ABC):
+    """Draws, predictions and starts of one approximation or of several with weights."""
 
-    Attributes
-    ----------
-    reading : Reading
-        The network, its data and its names.
-    fitted : Fitted
-        The laws that were found.
-    """
-
-    reading: Reading
-    fitted: Fitted
+    members: "tuple[Approximation, ...]"
 
     @property
-    def elbo(self) -> Numbers:
-        """The evidence lower bound after each sweep, in nats, with all constants."""
-        return self.fitted.history
-
-    @cached_property
-    def mean(self) -> xr.Dataset:
-        """Mean of each variable; of scales it may be infinite."""
-        return self._by_variable(_means)
-
-    @cached_property
-    def sd(self) -> xr.Dataset:
-        """Standard deviation of each variable; of scales it may be infinite."""
-        return self._by_variable(_deviations)
+    @abstractmethod
+    def weights(self) -> Numbers:
+        """Weights of the members, in sum one."""
 
     @one_thread
     def sample(self, draws: int = 1000, *, random_seed: RandomSeed = None) -> xr.DataTree:
@@ -90,8 +71,12 @@ class Approximation:
         ValueError
             If ``draws`` is no positive integer.
         """
-        draws = positive_integer("draws", draws)
-        return labelled_draws(self.reading, self.draw(draws, np.random.default_rng(random_seed)))
+        rng = np.random.default_rng(random_seed)
+        counts = rng.multinomial(positive_integer("draws", draws), self.weights)
+        drawn = [m.draw(n, rng) for m, n in zip(self.members, counts, strict=True) if n]
+        order = rng.permutation(draws)
+        layers = [_joined(parts, order) for parts in zip(*drawn, strict=True)]
+        return labelled_draws(self.members[0].reading, layers)
 
     @one_thread
     def predict(
@@ -102,7 +87,10 @@ class Approximation:
         draws: int = 1000,
         random_seed: RandomSeed = None,
     ) -> xr.Dataset:
-        """Predict targets at new inputs.
+        r"""Predict targets at new inputs.
+
+        The mean of a mixture is :math:`\sum w_k E_k` and its variance
+        :math:`\sum w_k (V_k + E_k^2) - (\sum w_k E_k)^2`.
 
         Parameters
         ----------
@@ -125,15 +113,27 @@ class Approximation:
         ValueError
             If ``X`` has other columns than the model's inputs or is not finite.
         """
-        table, x = read_inputs(self.reading, X)
+        reading = self.members[0].reading
+        table, x = read_inputs(reading, X)
         rng = np.random.default_rng(random_seed)
-        prediction = self.prediction(x, method, positive_integer("draws", draws), rng)
-        return labelled_prediction(self.reading, table, prediction)
+        draws = positive_integer("draws", draws)
+        parts = [member.prediction(x, method, draws, rng) for member in self.members]
+        weights = self.weights
+        mean = np.einsum("k,kno->no", weights, [part.mean for part in parts])
+        spread = np.einsum("k,kno->no", weights, [(part.mean - mean) ** 2 for part in parts])
+        within = np.einsum("k,kno->no", weights, [part.variance for part in parts])
+        counts = rng.multinomial(draws, weights)
+        drawn = [
+            part.draws[:n] for part, n in zip(parts, counts, strict=True) if part.draws is not None
+        ]
+        mixture = Prediction(mean, within + spread, np.concatenate(drawn) if drawn else None)
+        return labelled_prediction(reading, table, mixture)
 
     def initvals(self, chains: int, *, random_seed: RandomSeed = None) -> list[dict[str, Any]]:
         """Starting points for ``pm.sample(initvals=...)``, one draw for each chain.
 
-        Gates are open where ``z > 0`` with the drawn weights, and activations are ``max(z, 0)``.
+        The members of a mixture take turns. Gates are open where ``z > 0`` with the drawn
+        weights, and activations are ``max(z, 0)``.
 
         Parameters
         ----------
@@ -145,9 +145,49 @@ class Approximation:
         list of dict
             Values of all free variables.
         """
-        chains = positive_integer("chains", chains)
-        drawn = self.draw(chains, np.random.default_rng(random_seed))
-        return [start_point(self.reading, drawn, chain) for chain in range(chains)]
+        rng, n = np.random.default_rng(random_seed), len(self.members)
+        turns = [self.members[i % n] for i in range(positive_integer("chains", chains))]
+        return [start_point(member.reading, member.draw(1, rng), 0) for member in turns]
+
+
+@dataclass(frozen=True, eq=False)
+class Approximation(Mixture):
+    """An approximation of the posterior of a bow-tie network.
+
+    Attributes
+    ----------
+    reading : Reading
+        The network, its data and its names.
+    fitted : Fitted
+        The laws that were found.
+    """
+
+    reading: Reading
+    fitted: Fitted
+
+    def __post_init__(self) -> None:
+        """A mixture of one."""
+        object.__setattr__(self, "members", (self,))
+
+    @property
+    @override
+    def weights(self) -> Numbers:
+        return np.ones(1)
+
+    @property
+    def elbo(self) -> Numbers:
+        """The evidence lower bound after each sweep, in nats, with all constants."""
+        return self.fitted.history
+
+    @cached_property
+    def mean(self) -> xr.Dataset:
+        """Mean of each variable; of scales it may be infinite."""
+        return self._by_variable("mean")
+
+    @cached_property
+    def sd(self) -> xr.Dataset:
+        """Standard deviation of each variable; of scales it may be infinite."""
+        return self._by_variable("standard_deviation")
 
     def select(self, level: float = 0.01) -> "SparseApproximation":
         """Leave out weights whose sign is in doubt, and units without weights.
@@ -208,16 +248,16 @@ class Approximation:
             return by_iteration(network, layers, x)
         return by_monte_carlo(network, layers, x, draws, rng)
 
-    def _by_variable(self, moments: Any) -> xr.Dataset:
-        values = {}
-        for names, layer in zip(self.reading.names, self.fitted.layers, strict=True):
-            for role, value in moments(layer).items():
-                values[getattr(names, role)] = np.asarray(value)
-        reading = self.reading
-        arrays = {
-            name: xr.DataArray(value, dims=_dims(reading, name, value.ndim))
-            for name, value in values.items()
-        }
+    def _by_variable(self, moment: Literal["mean", "standard_deviation"]) -> xr.Dataset:
+        reading, arrays = self.reading, {}
+        for names, layer in zip(reading.names, self.fitted.layers, strict=True):
+            rows = layer.mean if moment == "mean" else np.sqrt(np.einsum("dii->di", layer.cov))
+            noise = GIG(-layer.alpha[0], 2 * layer.beta, np.zeros_like(layer.beta))
+            laws = {"eta_sq": noise, "tau": layer.tau, "psi": layer.psi}
+            scales = {role: getattr(law, moment) for role, law in laws.items() if law is not None}
+            for role, value in {"W": rows[:, 1:], "b": rows[:, 0], **scales}.items():
+                name = getattr(names, role)
+                arrays[name] = xr.DataArray(value, dims=_dims(reading, name, np.ndim(value)))
         data = xr.Dataset(arrays)
         return data.assign_coords({d: list(c) for d, c in reading.coords.items() if d in data.dims})
 
@@ -233,7 +273,7 @@ class SparseApproximation(Approximation):
 
 
 @dataclass(frozen=True, eq=False)
-class Ensemble:
+class Ensemble(Mixture):
     r"""A mixture of approximations from several starts.
 
     Weights are in proportion to :math:`\exp(\zeta\,\text{ELBO})` (Section 3.6 of the paper). The
@@ -249,8 +289,8 @@ class Ensemble:
     zeta: float
 
     @property
+    @override
     def weights(self) -> Numbers:
-        """Weights of the members, in sum one."""
         evidence = self.zeta * np.array([member.fitted.evidence for member in self.members])
         weights = np.exp(evidence - evidence.max())
         return weights / weights.sum()
@@ -259,64 +299,6 @@ class Ensemble:
     def best(self) -> Approximation:
         """The member with the highest evidence."""
         return max(self.members, key=lambda member: member.fitted.evidence)
-
-    @one_thread
-    def sample(self, draws: int = 1000, *, random_seed: RandomSeed = None) -> xr.DataTree:
-        """Draw from the mixture, as :meth:`Approximation.sample` does from one member."""
-        rng = np.random.default_rng(random_seed)
-        counts = self.counts(positive_integer("draws", draws), rng)
-        drawn = [m.draw(n, rng) for m, n in zip(self.members, counts, strict=True) if n]
-        order = rng.permutation(draws)
-        layers = [_joined(parts, order) for parts in zip(*drawn, strict=True)]
-        return labelled_draws(self.members[0].reading, layers)
-
-    @one_thread
-    def predict(
-        self,
-        X: ArrayLike | pd.DataFrame,
-        *,
-        method: PredictionMethod = "monte_carlo",
-        draws: int = 1000,
-        random_seed: RandomSeed = None,
-    ) -> xr.Dataset:
-        r"""Predict by the mixture, as :meth:`Approximation.predict` does by one member.
-
-        Its mean is :math:`\sum w_k E_k` and its variance
-        :math:`\sum w_k (V_k + E_k^2) - (\sum w_k E_k)^2`.
-        """
-        reading = self.members[0].reading
-        table, x = read_inputs(reading, X)
-        rng = np.random.default_rng(random_seed)
-        draws = positive_integer("draws", draws)
-        parts = [member.prediction(x, method, draws, rng) for member in self.members]
-        weights = self.weights
-        mean = np.einsum("k,kno->no", weights, [part.mean for part in parts])
-        spread = np.einsum("k,kno->no", weights, [(part.mean - mean) ** 2 for part in parts])
-        within = np.einsum("k,kno->no", weights, [part.variance for part in parts])
-        counts = self.counts(draws, rng)
-        drawn = [
-            part.draws[:n] for part, n in zip(parts, counts, strict=True) if part.draws is not None
-        ]
-        mixture = Prediction(mean, within + spread, np.concatenate(drawn) if drawn else None)
-        return labelled_prediction(reading, table, mixture)
-
-    def initvals(self, chains: int, *, random_seed: RandomSeed = None) -> list[dict[str, Any]]:
-        """Starting points for ``pm.sample(initvals=...)``, the members taking turns."""
-        rng = np.random.default_rng(random_seed)
-        turns = range(positive_integer("chains", chains))
-        return [
-            self.members[turn % len(self.members)].initvals(1, random_seed=rng)[0] for turn in turns
-        ]
-
-    def draw_evenly(self, draws: int, rng: np.random.Generator) -> list[LayerDraws]:
-        """Equally many draws of each member, one member after the other."""
-        drawn = [member.draw(draws, rng) for member in self.members]
-        order = np.arange(draws * len(drawn))
-        return [_joined(parts, order) for parts in zip(*drawn, strict=True)]
-
-    def counts(self, draws: int, rng: np.random.Generator) -> NDArray[np.int64]:
-        """Number of draws of each member."""
-        return rng.multinomial(draws, self.weights)
 
 
 def _joined(parts: Sequence[LayerDraws], order: NDArray[np.int64]) -> LayerDraws:
@@ -327,30 +309,6 @@ def _joined(parts: Sequence[LayerDraws], order: NDArray[np.int64]) -> LayerDraws
         return None if arrays[0] is None else np.concatenate(arrays)[order]
 
     return LayerDraws(*map(join, ("W", "b", "eta_sq", "tau", "psi")))
-
-
-def _means(layer: LayerFactors) -> Mapping[str, Any]:
-    """Mean of each variable of a layer."""
-    scales = {"tau": layer.tau, "psi": layer.psi}
-    return {
-        "W": layer.mean[:, 1:],
-        "b": layer.mean[:, 0],
-        "eta_sq": GIG(-layer.alpha[0], 2 * layer.beta, np.zeros_like(layer.beta)).mean,
-        **{role: law.mean for role, law in scales.items() if law is not None},
-    }
-
-
-def _deviations(layer: LayerFactors) -> Mapping[str, Any]:
-    """Standard deviation of each variable of a layer."""
-    variances = np.einsum("dii->di", layer.cov)
-    noise = GIG(-layer.alpha[0], 2 * layer.beta, np.zeros_like(layer.beta))
-    scales = {"tau": layer.tau, "psi": layer.psi}
-    return {
-        "W": np.sqrt(variances[:, 1:]),
-        "b": np.sqrt(variances[:, 0]),
-        "eta_sq": noise.standard_deviation,
-        **{role: law.standard_deviation for role, law in scales.items() if law is not None},
-    }
 
 
 def _dims(reading: Reading, name: str, ndim: int) -> tuple[str, ...]:
@@ -369,10 +327,8 @@ def labelled_draws(reading: Reading, layers: Sequence[LayerDraws]) -> xr.DataTre
             if name is not None:
                 values[name] = value[None]
                 dims[name] = list(_dims(reading, name, value.ndim - 1))
-    used = {dim for each in dims.values() for dim in each}
-    coords = {dim: list(labels) for dim, labels in reading.coords.items() if dim in used}
-    tree: xr.DataTree = from_dict({"posterior": values}, coords=coords, dims=dims)
-    return tree
+    coords = {dim: list(labels) for dim, labels in reading.coords.items()}
+    return from_dict({"posterior": values}, coords=coords, dims=dims)
 
 
 def labelled_prediction(reading: Reading, table: Table, prediction: Prediction) -> xr.Dataset:

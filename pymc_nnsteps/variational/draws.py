@@ -64,24 +64,19 @@ def _draw_scale(law: GIG, shape: tuple[int, ...], rng: np.random.Generator) -> N
 
 def draw_forward(
     temperature: float, layers: Sequence[LayerDraws], x: Numbers, rng: np.random.Generator
-) -> tuple[list[tuple[Numbers, Numbers]], Numbers]:
-    """Draw gates and activations (draws, n_obs, units) of hidden layers, and the means of outputs.
-
-    There is one set for each draw of the weights.
-    """
-    hidden = []
+) -> Numbers:
+    """Means of outputs (draws, n_obs, outputs), given draws of gates and activations."""
     for layer in layers[:-1]:
         z = x @ layer.W.transpose(0, 2, 1) + layer.b[:, None, :]
         gates = rng.random(z.shape) < scipy.special.expit(z / temperature)
         noise = rng.standard_normal(z.shape) * np.sqrt(layer.eta_sq)[:, None, :]
         x = gates * z + noise
-        hidden.append((gates, x))
     last = layers[-1]
-    return hidden, x @ last.W.transpose(0, 2, 1) + last.b[:, None, :]
+    return x @ last.W.transpose(0, 2, 1) + last.b[:, None, :]
 
 
-TOLERANCE = 1e-6
-"""Largest change of a gate's probability at which an iteration ends."""
+TOLERANCE, ITERATIONS = 1e-6, 60
+"""Largest change of a gate's probability at which iterations end, and the most of these."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +99,7 @@ def by_monte_carlo(
     drawn = [draw_layer(layer, draws, rng) for layer in layers]
     means = np.concatenate(
         [
-            draw_forward(network.temperature, drawn, x[rows], rng)[1]
+            draw_forward(network.temperature, drawn, x[rows], rng)
             for rows in _chunks(len(x), max(rows_at_once(network) // draws, 1))
         ],
         axis=1,
@@ -114,9 +109,7 @@ def by_monte_carlo(
     return Prediction(means.mean(axis=0), means.var(axis=0) + noise.mean(axis=0), targets)
 
 
-def by_iteration(
-    network: NetworkPrior, layers: Sequence[LayerFactors], x: Numbers, iterations: int = 60
-) -> Prediction:
+def by_iteration(network: NetworkPrior, layers: Sequence[LayerFactors], x: Numbers) -> Prediction:
     r"""Fit the laws of the activations and gates of new rows x without targets.
 
     .. math::
@@ -125,18 +118,18 @@ def by_iteration(
         \operatorname{Var}[y] = V_{L+1} - \bar z_{L+1}^2 + \frac{\beta}{\alpha - 1}
     """
     size = rows_at_once(network)
-    parts = [_iterate(network, layers, x[rows], iterations) for rows in _chunks(len(x), size)]
+    parts = [_iterate(network, layers, x[rows]) for rows in _chunks(len(x), size)]
     mean, variance = (np.concatenate(part) for part in zip(*parts, strict=True))
     last = layers[-1]
     return Prediction(mean, variance + last.beta / (last.alpha - 1))
 
 
 def _iterate(
-    network: NetworkPrior, layers: Sequence[LayerFactors], x: Numbers, iterations: int
+    network: NetworkPrior, layers: Sequence[LayerFactors], x: Numbers
 ) -> tuple[Numbers, Numbers]:
     """Mean and variance of the outputs' means."""
     gates = forward_gates(network, layers, x)
-    for _ in range(iterations):
+    for _ in range(ITERATIONS):
         chain = activations(network, layers, x, None, gates)
         new = update_gates(network, layers, chain)
         change = max(

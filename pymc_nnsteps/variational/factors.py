@@ -31,7 +31,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from pymc_nnsteps.distributions.bessel import log_integral
+from pymc_nnsteps.distributions.generalized_inverse_gaussian import log_integral
 
 Numbers = NDArray[np.float64]
 
@@ -127,15 +127,12 @@ def log_bessel(order: float, x: Numbers) -> Numbers:
     beyond = ~np.isfinite(value)
     if np.any(beyond):
         value = np.array(value)
-        value[beyond] = [_log_bessel(abs(order), each) for each in np.asarray(x)[beyond]]
+        far, order = np.asarray(x)[beyond], abs(order)
+        size = np.hypot(order, far)
+        pairs = zip(0.5 * (size + order), 0.5 * far * (far / (size + order)), strict=True)
+        integrals = np.array([log_integral(a, b) for a, b in pairs])
+        value[beyond] = integrals - size + order * np.arcsinh(order / far) - np.log(2)
     return value
-
-
-def _log_bessel(order: float, x: float) -> float:
-    """The same of one number, by the integral of :mod:`~pymc_nnsteps.distributions.bessel`."""
-    size = np.hypot(order, x)
-    a, b = 0.5 * (size + order), 0.5 * x * (x / (size + order))
-    return log_integral(a, b) - size + order * np.arcsinh(order / x) - np.log(2)
 
 
 def _bessel_ratio(order: float, x: Numbers) -> Numbers:

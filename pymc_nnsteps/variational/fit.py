@@ -4,12 +4,13 @@ import multiprocessing
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
+from itertools import count
 from typing import Any, Literal, get_args
 
 import numpy as np
 import pymc as pm
 from numpy.typing import ArrayLike
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from pymc.progress_bar import create_simple_progress
 
 from pymc_nnsteps.arguments import (
     finite_number,
@@ -36,18 +37,15 @@ from pymc_nnsteps.variational.ascent import (
     ascend,
     ascend_by_batches,
     random_batches,
+    shared_law,
 )
-from pymc_nnsteps.variational.draws import LayerDraws
 from pymc_nnsteps.variational.reading import Reading, read_model, require_density
-from pymc_nnsteps.variational.updates import shared_law
 
 Method = Literal["cavi", "svi"]
-SHORT_FITS, SHORT_SWEEPS, DRAWS_EACH = 4, 60, 8
-"""Number of short fits that chains start from, sweeps of each, and draws from each."""
-
 PAIRS = "batches must give pairs of inputs and targets"
 
-Run = Callable[[LayerStart, np.random.Generator, Report], Fitted]
+Run = Callable[..., Fitted]
+"""A fit, from its start, its generator, and whom to tell of its progress."""
 
 
 @one_thread
@@ -176,7 +174,11 @@ def fit(
     require_density(model, reading)
     if em:
         shared_law(reading.network)
-    run = _runner(reading, method, schedule, batch_size, batches, n_obs)
+    _require_batches(method, batches, n_obs)
+    n_rows = len(reading.inputs)
+    size = min(positive_integer("batch_size", batch_size), n_rows)
+    n_rows = n_rows if n_obs is None else positive_integer("n_obs", n_obs)
+    run = partial(_fitted, reading, schedule, method, batches, size, n_rows)
     if batches is not None and starts > 1:
         raise ValueError("starts must be 1 with batches, which one fit uses up; call fit again.")
     seeds = np.random.default_rng(random_seed).spawn(starts)
@@ -191,70 +193,36 @@ def fit(
     return together if ensemble else together.best
 
 
-def draws_to_start_from(model: pm.Model) -> list[LayerDraws]:
-    """A few draws from each of several short fits, to begin the chains of a sampler with."""
-    found = fit(
-        model,
-        starts=SHORT_FITS,
-        sweeps=SHORT_SWEEPS,
-        ensemble=True,
-        zeta=0,
-        random_seed=0,
-        progressbar=False,
-    )
-    assert isinstance(found, Ensemble)
-    return found.draw_evenly(DRAWS_EACH, np.random.default_rng(0))
-
-
-def _runner(
-    reading: Reading,
-    method: Method,
-    schedule: Schedule,
-    batch_size: int,
-    batches: Iterable[tuple[ArrayLike, ArrayLike]] | None,
-    n_obs: int | None,
-) -> Run:
-    """A fit as a function of its start, its generator, and whom to tell of its progress."""
-    if method == "cavi":
-        if batches is not None or n_obs is not None:
-            raise ValueError('batches and n_obs are for method="svi"; leave them out.')
-        return partial(_by_sweeps, reading, schedule)
+def _require_batches(method: Method, batches: object, n_obs: int | None) -> None:
+    """Check that batches are given where they mean something, with the number of all rows."""
+    if method == "cavi" and (batches is not None or n_obs is not None):
+        raise ValueError('batches and n_obs are for method="svi"; leave them out.')
     if batches is not None and not isinstance(batches, Iterable):
         raise ValueError(f"{PAIRS}; got {type(batches).__name__}.")
     if (batches is None) != (n_obs is None):
         raise ValueError("batches and n_obs, the number of all rows, must be given together.")
-    if batches is None or n_obs is None:
-        size = min(positive_integer("batch_size", batch_size), len(reading.inputs))
-        return partial(_by_batches, reading, schedule, size, None, len(reading.inputs))
-    n_obs = positive_integer("n_obs", n_obs)
-    return partial(_by_batches, reading, schedule, 0, batches, n_obs)
 
 
-def _by_sweeps(
+def _fitted(
     reading: Reading,
     schedule: Schedule,
-    start: LayerStart,
-    rng: np.random.Generator,
-    report: Report,
-) -> Fitted:
-    return ascend(reading.network, reading.inputs, reading.targets, start, schedule, rng, report)
-
-
-def _by_batches(
-    reading: Reading,
-    schedule: Schedule,
-    batch_size: int,
+    method: Method,
     given: Iterable[tuple[ArrayLike, ArrayLike]] | None,
+    batch_size: int,
     n_obs: int,
     start: LayerStart,
     rng: np.random.Generator,
-    report: Report,
+    report: Report | None = None,
 ) -> Fitted:
-    """Steps for batches that are given, or else for random ones of the model's data."""
-    batches: Iterable[Batch] = random_batches(reading.inputs, reading.targets, batch_size, rng)
+    """A fit by sweeps, or by steps for batches: those given, or random ones of the model's data."""
+    report = report or (lambda evidence: None)
+    network, x, y = reading.network, reading.inputs, reading.targets
+    if method == "cavi":
+        return ascend(network, x, y, start, schedule, rng, report)
+    batches: Iterable[Batch] = random_batches(x, y, batch_size, rng)
     if given is not None:
         batches = (_checked(reading, batch) for batch in given)
-    return ascend_by_batches(reading.network, batches, n_obs, start, schedule, rng, report)
+    return ascend_by_batches(network, batches, n_obs, start, schedule, rng, report)
 
 
 def _checked(reading: Reading, batch: object) -> Batch:
@@ -276,17 +244,13 @@ def _checked(reading: Reading, batch: object) -> Batch:
     return inputs, targets
 
 
-def _in_process(run: Run, start: LayerStart, rng: np.random.Generator) -> Fitted:
-    return run(start, rng, lambda evidence: None)
-
-
 def _in_processes(
     run: Run, plan: Sequence[tuple[LayerStart, np.random.Generator]], cores: int
 ) -> list[Fitted]:
     """Fits side by side, in the order of their starts."""
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(cores, mp_context=context) as pool:
-        futures = [pool.submit(_in_process, run, kind, rng) for kind, rng in plan]
+        futures = [pool.submit(run, kind, rng) for kind, rng in plan]
         return [future.result() for future in futures]
 
 
@@ -294,20 +258,17 @@ def _one_by_one(
     run: Run, plan: Sequence[tuple[LayerStart, np.random.Generator]], sweeps: int, progressbar: bool
 ) -> list[Fitted]:
     """Fits one after the other, with a bar that shows the evidence."""
-    columns = (
-        TextColumn("fit {task.fields[number]}"),
-        BarColumn(),
-        TextColumn("sweep {task.completed}, ELBO {task.fields[evidence]}"),
-        TimeElapsedColumn(),
-    )
-    found = []
-    with Progress(*columns, disable=not progressbar) as progress:
+    found, progress = [], create_simple_progress(progressbar=progressbar)
+    with progress:
         for number, (kind, rng) in enumerate(plan, 1):
-            of = f"{number} of {len(plan)}"
-            task = progress.add_task("", total=sweeps, number=of, evidence="")
+            title, done = f"Fit {number} of {len(plan)}", count(1)
+            task = progress.add_task(title, completed=0, total=sweeps)
 
-            def report(evidence: float, task: object = task) -> None:
-                progress.update(task, advance=1, evidence=f"{evidence:.2f}")  # type: ignore[arg-type]
+            def report(
+                evidence: float, task: Any = task, title: str = title, done: Any = done
+            ) -> None:
+                shown = f"{title}, ELBO {evidence:.2f}"
+                progress.update(task, completed=next(done), description=shown)
 
             found.append(run(kind, rng, report))
     return found

@@ -57,7 +57,6 @@ class Reading:
     names: tuple[LayerNames, ...]
     inputs: Numbers  # shape (n_obs, n_features)
     targets: Numbers  # shape (n_obs, n_outputs)
-    has_one_output: bool  # whether the observed variable has one axis only
     dims: Mapping[str, tuple[str, ...]]
     coords: Mapping[str, tuple[Any, ...]]
     input_dims: tuple[str, ...]  # names of the dimensions of the inputs
@@ -110,7 +109,6 @@ class _ModelReader:
             ),
             self.number(x, describe(x)),
             targets.reshape(len(targets), -1),
-            y.ndim == 1,
             dims,
             coords,
             tuple(self.model.named_vars_to_dims.get(x.name) or ("obs", "feature")),
@@ -123,8 +121,10 @@ class _ModelReader:
         tau, psi, weight_var = self.weights(W)
         units, fan_in = W.type.shape
         noise = self.law(eta_sq, (units,))
+        sigma = self.scale_about_zero(b, "biases")
+        bias_sd = self.number(sigma, f"the standard deviation of {describe(b)}")
         prior = LayerPrior(
-            np.array(np.broadcast_to(self.fixed_variance(b), b.type.shape), dtype=float),
+            np.array(np.broadcast_to(bias_sd**2, b.type.shape), dtype=float),
             np.broadcast_to(-noise.nu, units).astype(float),
             np.broadcast_to(noise.delta2 / 2, units).astype(float),
             np.array(np.broadcast_to(weight_var, (units, fan_in)), dtype=float),
@@ -176,11 +176,6 @@ class _ModelReader:
                 "layer times one for each, or a known variance"
             )
         return factors[0], factors[1], constant
-
-    def fixed_variance(self, rv: TensorVariable) -> Numbers:
-        """A known variance about zero."""
-        sigma = self.scale_about_zero(rv, "biases")
-        return self.number(sigma, f"the standard deviation of {describe(rv)}") ** 2
 
     def scale_about_zero(self, rv: TensorVariable, role: str) -> TensorVariable:
         """Standard deviation of a normal variable of mean zero."""
@@ -321,7 +316,7 @@ def _random(
 
 def _log_density(reading: Reading, point: Point) -> float:
     """Log density of all variables and the targets, up to a constant."""
-    a, total = reading.inputs, 0.0
+    x, total = reading.inputs, 0.0
     for prior, names in zip(reading.network.layers, reading.names, strict=True):
         W, b, noise = (point[name] for name in (names.W, names.b, names.eta_sq))
         variance = prior.weight_var
@@ -330,23 +325,16 @@ def _log_density(reading: Reading, point: Point) -> float:
                 variance = variance * point[name]
                 total += _gig(point[name], law)
         total += _normal(W, 0.0, variance) + _normal(b, 0.0, prior.bias_var)
-        total += _gig(noise, GIG(0.0, 2 * prior.beta, np.zeros(()))) - float(
-            np.sum(prior.alpha * np.log(noise))
-        )
-        z = a @ W.T + b
-        a, total = _activations(reading, names, point, z, noise, total)
+        total += _gig(noise, GIG(0.0, 2 * prior.beta, np.zeros(())))
+        total -= float(np.sum(prior.alpha * np.log(noise)))
+        z = x @ W.T + b
+        x, mean = reading.targets, z
+        if names.gamma is not None and names.a is not None:
+            gates, x, logit = point[names.gamma], point[names.a], z / reading.network.temperature
+            total += float(np.sum(gates * logit - np.logaddexp(0, logit)))
+            mean = gates * z
+        total += _normal(x, mean, noise)
     return total
-
-
-def _activations(
-    reading: Reading, names: LayerNames, point: Point, z: Numbers, noise: Numbers, total: float
-) -> tuple[Numbers, float]:
-    """Activations after a linear map, and the log density with theirs added."""
-    if names.gamma is None or names.a is None:
-        return reading.targets, total + _normal(reading.targets, z, noise)
-    gates, a, logit = point[names.gamma], point[names.a], z / reading.network.temperature
-    total += float(np.sum(gates * logit - np.logaddexp(0, logit)))
-    return a, total + _normal(a, gates * z, noise)
 
 
 def _normal(x: Numbers, mean: Numbers | float, variance: Numbers) -> float:

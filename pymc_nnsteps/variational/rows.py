@@ -118,13 +118,8 @@ class Statistics:
         return Statistics(factor * self.n_obs, factor * self.entropy, layers)
 
 
-def mean_polya_gamma(tilt: Numbers) -> Numbers:
-    """Mean of PG(1, A), ``tanh(A/2) / (2 A)``."""
-    return _polya_gamma(tilt)[0]
-
-
 def _polya_gamma(tilt: Numbers) -> tuple[Numbers, Numbers]:
-    """Means, and logs of ``1 + exp(-A)``, by one exponential each."""
+    """Means of PG(1, A), ``tanh(A/2) / (2 A)``, and logs of ``1 + exp(-A)``."""
     safe = np.maximum(tilt, 1e-8)
     less = np.expm1(-safe)
     both = 2 + less
@@ -181,7 +176,7 @@ def activations(
         shift: Numbers = np.zeros((n_obs, units))
         if index < depth - 1:
             rho = scipy.special.expit(gates[index + 1].logit)
-            weight = e_above * rho + mean_polya_gamma(gates[index + 1].tilt) / T**2
+            weight = e_above * rho + _polya_gamma(gates[index + 1].tilt)[0] / T**2
             R = (e_above * rho)[:, :, None] * W
             slope = covs[index + 1] @ R
             explained = R.transpose(0, 2, 1) @ slope
@@ -359,8 +354,7 @@ def _weights(layer: LayerFactors) -> Numbers:
     """Factors of :func:`_outer` that give second moments of ``z``."""
     rows, columns = np.triu_indices(layer.mean.shape[1])
     factor = np.where(rows == columns, 1.0, 2.0)
-    weights: Numbers = factor * layer.second[:, rows, columns]
-    return weights
+    return factor * layer.second[:, rows, columns]
 
 
 def _symmetric(sums: Numbers, width: int) -> Numbers:

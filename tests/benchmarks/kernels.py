@@ -8,8 +8,7 @@ from pymc_nnsteps.random.generalized_inverse_gaussian import generalized_inverse
 from pymc_nnsteps.random.piecewise_normal import piecewise_normal_kernel
 from pymc_nnsteps.random.polya_gamma import polya_gamma_kernel
 from pymc_nnsteps.random.standard_normal import standard_normal_kernel
-from pymc_nnsteps.random.truncated_normal import truncated_normal_kernel
-from pymc_nnsteps.random.utilities import argmax_utilities_kernel
+from pymc_nnsteps.random.truncated_normal import argmax_utilities_kernel, truncated_normal_kernel
 from tests.benchmarks.timing import milliseconds
 
 N = 100_000
@@ -48,7 +47,7 @@ def cases(dtype: str) -> dict[str, Callable[[], object]]:
     orders = 5 * rng.standard_normal(N).astype(dtype)
 
     def omega(z: np.ndarray) -> Callable[[], object]:
-        return lambda: polya_gamma_kernel(rng, z, out)
+        return lambda: polya_gamma_kernel(rng, z, one, out)
 
     classes = 10
     utilities = z.reshape(-1, classes)

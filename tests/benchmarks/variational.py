@@ -11,7 +11,7 @@ import pymc as pm
 from scipy.special import expit
 
 import pymc_nnsteps as nns
-from pymc_nnsteps.variational.ascent import start_layers
+from pymc_nnsteps.variational.ascent import start_layers, update_layers, update_scales
 from pymc_nnsteps.variational.reading import Reading, read_model
 from pymc_nnsteps.variational.rows import (
     GateFactors,
@@ -19,7 +19,6 @@ from pymc_nnsteps.variational.rows import (
     rows_at_once,
     sweep_rows,
 )
-from pymc_nnsteps.variational.updates import update_layers, update_scales
 from tests.benchmarks.timing import milliseconds
 
 SETTINGS = {

@@ -8,7 +8,11 @@ from pytensor import function, grad
 from pytensor.gradient import NullTypeGradError
 from scipy import special
 
-from pymc_nnsteps.distributions.bessel import log_bessel_integral, log_integral, mean_phi
+from pymc_nnsteps.distributions.generalized_inverse_gaussian import (
+    log_bessel_integral,
+    log_integral,
+    mean_phi,
+)
 
 MODES = {
     "c": resolve_backend_compile_kwargs("c", None)["mode"],

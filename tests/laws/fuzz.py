@@ -22,7 +22,7 @@ from pytensor.tensor.random.op import RandomVariable
 import pymc_nnsteps as nns
 from pymc_nnsteps.graphs.search import children
 from pymc_nnsteps.kernels.compiling import ONCE
-from pymc_nnsteps.laws.probit import LargestUtility, UtilityBehindThreshold
+from pymc_nnsteps.laws.piecewise import LargestUtility, UtilityBehindThreshold
 from pymc_nnsteps.laws.recognition import find_conditionals, match
 from pymc_nnsteps.laws.verification import compare
 from pymc_nnsteps.steps.networks import needs_gibbs

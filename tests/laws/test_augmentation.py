@@ -7,7 +7,7 @@ import pytest
 
 import pymc_nnsteps as nns
 from pymc_nnsteps.laws import match
-from pymc_nnsteps.laws.augmentation import BinaryObservation
+from pymc_nnsteps.laws.gaussian import BinaryObservation
 from pymc_nnsteps.laws.recognition import find_conditionals
 from pymc_nnsteps.network.activations import logit_of
 from pymc_nnsteps.random.polya_gamma import PolyaGammaRV, polya_gamma

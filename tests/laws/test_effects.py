@@ -17,7 +17,7 @@ from pymc_nnsteps.graphs.rearranging import as_stated
 from pymc_nnsteps.graphs.search import children
 from pymc_nnsteps.laws import effects
 from pymc_nnsteps.laws.recognition import find_conditionals
-from pymc_nnsteps.moves import joined_effects
+from pymc_nnsteps.moves import responses
 from pymc_nnsteps.moves.contract import Context, Options
 from tests.laws.graphs import (
     assert_exact_gaussian,
@@ -188,8 +188,8 @@ CASES = {
 def joined_in(model, blocks):
     """The draw that joins effects and all else that is linear."""
     context = Context(model, Options(), shapes_of(model), blocks, blocks)
-    [replacement] = joined_effects.propose_joined_effects(context).replacements
-    [found] = replacement.puts
+    responses.propose_joined_effects(context)
+    [found] = [draw for draw in context.sweep if draw not in blocks]
     return found
 
 

@@ -13,7 +13,7 @@ from scipy import special
 
 import pymc_nnsteps as nns
 from pymc_nnsteps.laws import match
-from pymc_nnsteps.laws.augmentation import BinaryObservation
+from pymc_nnsteps.laws.gaussian import BinaryObservation
 from pymc_nnsteps.steps.networks import needs_gibbs
 from tests.laws.graphs import gate_draw, integrand_of, point_of, shapes_of
 

@@ -15,9 +15,8 @@ from scipy import integrate, stats
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.kernels.compiling import ONCE
 from pymc_nnsteps.laws import match
-from pymc_nnsteps.laws.probit import LargestUtility, UtilityBehindThreshold
-from pymc_nnsteps.random.truncated_normal import TruncatedNormalRV
-from pymc_nnsteps.random.utilities import ArgmaxUtilitiesRV
+from pymc_nnsteps.laws.piecewise import LargestUtility, UtilityBehindThreshold
+from pymc_nnsteps.random.truncated_normal import ArgmaxUtilitiesRV, TruncatedNormalRV
 from tests.laws.graphs import draw_graph, point_of, put, random_nodes
 from tests.statistics import assert_proportion, assert_uniform
 

@@ -11,7 +11,7 @@ from pytensor.tensor.random.basic import StudentTRV
 
 import pymc_nnsteps as nns
 from pymc_nnsteps.laws import entries, gaussian, scales
-from pymc_nnsteps.laws.augmentation import BinaryObservation
+from pymc_nnsteps.laws.gaussian import BinaryObservation
 
 RNG = np.random.default_rng(3)
 X = RNG.normal(size=(6, 3))

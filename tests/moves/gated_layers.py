@@ -15,8 +15,8 @@ from scipy import linalg
 
 import pymc_nnsteps as nns
 from pymc_nnsteps.graphs.values import substitute
-from pymc_nnsteps.laws.augmentation import BinaryObservation
 from pymc_nnsteps.laws.conditional import Conditional, Draw
+from pymc_nnsteps.laws.gaussian import BinaryObservation
 from pymc_nnsteps.laws.recognition import find_conditionals
 from pymc_nnsteps.moves.collapse import CollapsedLayer, match_collapsed
 from pymc_nnsteps.moves.marginal_likelihood import Augmentation

@@ -10,8 +10,7 @@ import pytensor.tensor as pt
 import pytest
 
 import pymc_nnsteps as nns
-from pymc_nnsteps.laws.augmentation import BinaryObservation
-from pymc_nnsteps.laws.gaussian import Gaussian
+from pymc_nnsteps.laws.gaussian import BinaryObservation, Gaussian
 from pymc_nnsteps.laws.recognition import find_conditionals
 from pymc_nnsteps.moves.chain import match_chains
 from pymc_nnsteps.network.activations import logit_of

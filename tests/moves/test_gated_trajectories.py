@@ -18,13 +18,7 @@ from scipy import stats
 
 import pymc_nnsteps as nns
 from pymc_nnsteps.graphs.values import natural_values, substitute
-from pymc_nnsteps.kernels import (
-    gate_draws,
-    gated_density,
-    gated_trajectories,
-    layer_density,
-    leapfrog,
-)
+from pymc_nnsteps.kernels import gated_density, gated_trajectories, layer_density, leapfrog
 from pymc_nnsteps.kernels.collapse import Above
 from pymc_nnsteps.kernels.compiling import ONCE
 from pymc_nnsteps.kernels.gated_density import Laws, Tails
@@ -36,7 +30,7 @@ from tests.moves.densities import built, integrated_density, random_point
 from tests.moves.in_python import in_python
 from tests.planting import plant
 
-KERNELS = gate_draws, gated_density, gated_trajectories, layer_density, leapfrog
+KERNELS = gated_density, gated_trajectories, layer_density, leapfrog
 RNG = np.random.default_rng(31)
 N, UNITS, D = 6, 3, 3
 X, Y = RNG.normal(size=(N, D - 1)), RNG.normal(size=N)
@@ -330,8 +324,8 @@ def test_ends_are_accepted_by_the_models_density(case, monkeypatch):
 
 
 def no_jacobian(right, *args):
-    density, weights = right(*args), args[-2]
-    return density - log_volume(weights.outgoing)
+    log_density, [density, *_] = right(*args), args
+    return log_density - log_volume(density.weights.outgoing)
 
 
 def noise_of_the_layer_lost(right, weights, scene, unit):
@@ -347,9 +341,9 @@ def noise_of_one_output_lost(right, scaled, shift, i):
     return right(scaled, 0 * shift if i else shift, i)
 
 
-def scale_of_tails_lost(right, value, precision, linear, order, rate, shift, slope):
-    density, by_shift = right(value, precision, linear, order, rate, shift, slope)
-    return density + 0.5 * shift * (order > 0).sum(), by_shift
+def scale_of_tails_lost(right, value, tails, i, shift, slope):
+    density, by_shift = right(value, tails, i, shift, slope)
+    return density + 0.5 * shift * (tails.order[i] > 0).sum(), by_shift
 
 
 def orders_lost(right, weights, rows, outgoing, laws, slope):
@@ -357,7 +351,7 @@ def orders_lost(right, weights, rows, outgoing, laws, slope):
 
 
 PLANTS = {
-    "no Jacobian": ("student_t", gated_trajectories, "evaluate", no_jacobian),
+    "no Jacobian": ("student_t", gated_trajectories, "evaluate_gated", no_jacobian),
     "gates of one end": (
         *("student_t", gated_trajectories, "log_ratio_gates"),
         lambda right, *args: right(*args) if args[-1] else 0.0,
@@ -365,7 +359,7 @@ PLANTS = {
     "scale of tails": ("student_t", gated_density, "add_prior", scale_of_tails_lost),
     "orders of scales": ("student_t", gated_density, "add_priors", orders_lost),
     "noise of the layer": ("by hand", gated_density, "noise_of", noise_of_the_layer_lost),
-    "common noise": ("two variables", gate_draws, "fill_noise", common_noise_lost),
+    "common noise": ("two variables", gated_trajectories, "fill_noise", common_noise_lost),
     "noise of an output": ("few rows", gated_density, "change_of", noise_of_one_output_lost),
 }
 """Parts of the kernel, and what stands in their place."""
@@ -477,12 +471,12 @@ def slope_in_total_doubled(right, scene):
     return density
 
 
-def slope_of_jacobian_lost(right, *args):
-    density, scene, v = right(*args), args[2], args[-2].outgoing
-    slope = gated_density.place_in(args[-1], scene.scaled, UNITS)
+def slope_of_jacobian_lost(right, density, q, gradient):
+    log_density, v = right(density, q, gradient), density.weights.outgoing
+    slope = gated_density.place_in(gradient, density.scene.scaled, UNITS)
     own = np.sqrt(v**2 + WIDTH**2)
-    slope.outgoing[:] -= v / own - D * v * own / scene.stretch**2
-    return density
+    slope.outgoing[:] -= v / own - D * v * own / density.scene.stretch**2
+    return log_density
 
 
 def slope_in_global_scale_lost(right, *args):
@@ -494,7 +488,7 @@ SLOPES = {
     "of the bias": (gated_density, "pull_back", slope_of_bias_lost),
     "in the chances of gates": (gated_density, "pull_back", slope_in_chances_lost),
     "in the total variance": (gated_density, "log_likelihood", slope_in_total_doubled),
-    "of the Jacobian": (gated_trajectories, "evaluate", slope_of_jacobian_lost),
+    "of the Jacobian": (gated_trajectories, "evaluate_gated", slope_of_jacobian_lost),
     "in a global scale": (gated_density, "add_prior", slope_in_global_scale_lost),
 }
 

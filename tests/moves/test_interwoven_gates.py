@@ -73,7 +73,7 @@ class Layer(gated_layers.Layer):
         conditionals = find_conditionals(self.model, self.model.free_RVs)
         activations = named(conditionals, self.a)
         move = match_interwoven_gates(activations, conditionals, PASSES)
-        self.move = replace(move, layer=self.found)
+        self.move = replace(move, layer=self.found, likelihood=self.found.likelihood)
         *weights, gates = self.move.draws
         self.weights, self.gates = [rv.name for rv in weights], gates.name
         self.density = integrand_of(self.model, self.children_above)

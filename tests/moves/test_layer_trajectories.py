@@ -281,8 +281,9 @@ def one_pattern(right, weight, first, n_obs):
     return n_obs
 
 
-def density_of_the_scale_lost(right, place, scene, noise, *args):
-    return right(place, scene, noise, *args) - 0.5 * noise.moves[0] * place.shift[0]
+def density_of_the_scale_lost(right, density, q, slope):
+    shift = layer_density.place_in(q, density).shift
+    return right(density, q, slope) - 0.5 * density.noise.moves[0] * shift[0]
 
 
 PLANTS = {
@@ -302,8 +303,8 @@ PLANTS = {
         *("half-Normal", layer_density, "add_prior"),
         lambda right, value, prior, linear, slope: right(value, prior, 0 * linear, slope),
     ),
-    "density of the scale": ("half-Normal", kernels, "evaluate", density_of_the_scale_lost),
-    "of one of two": ("two variables", kernels, "evaluate", density_of_the_scale_lost),
+    "density of the scale": ("half-Normal", kernels, "evaluate_layer", density_of_the_scale_lost),
+    "of one of two": ("two variables", kernels, "evaluate_layer", density_of_the_scale_lost),
 }
 """Parts of the kernel, and what stands in their place."""
 
@@ -426,10 +427,10 @@ def test_short_steps_keep_the_energy(case, monkeypatch):
     assert energy_error(case, monkeypatch) < 1e-4
 
 
-def slope_of_bias_lost(right, *args):
-    density, slope = right(*args), args[-1]
-    slope.above[-1] = 0.0
-    return density
+def slope_of_bias_lost(right, density, q, slope):
+    log_density = right(density, q, slope)
+    layer_density.place_in(slope, density).above[-1] = 0.0
+    return log_density
 
 
 def slope_in_spread_lost(right, place, scene, noise):
@@ -438,16 +439,16 @@ def slope_in_spread_lost(right, place, scene, noise):
     return density
 
 
-def slope_of_the_scales_density_lost(right, place, scene, noise, activation, slope):
-    density = right(place, scene, noise, activation, slope)
-    slope.shift[:] -= 0.5 * noise.moves
-    return density
+def slope_of_the_scales_density_lost(right, density, q, slope):
+    log_density = right(density, q, slope)
+    layer_density.place_in(slope, density).shift[:] -= 0.5 * density.noise.moves
+    return log_density
 
 
 SLOPES = {
-    "of the bias": (kernels, "evaluate", slope_of_bias_lost),
+    "of the bias": (kernels, "evaluate_layer", slope_of_bias_lost),
     "in the layer's noise": (layer_density, "log_likelihood", slope_in_spread_lost),
-    "of the scale's density": (kernels, "evaluate", slope_of_the_scales_density_lost),
+    "of the scale's density": (kernels, "evaluate_layer", slope_of_the_scales_density_lost),
 }
 
 

@@ -7,10 +7,10 @@ import pytensor.tensor as pt
 import pytest
 
 import pymc_nnsteps as nns
-from pymc_nnsteps.gaussian import common_noise
+from pymc_nnsteps.gaussian import groups
 from pymc_nnsteps.graphs.values import natural_values, substitute
 from pymc_nnsteps.kernels.compiling import ONCE
-from pymc_nnsteps.laws.orbits import Powers
+from pymc_nnsteps.laws.any_scales import Powers
 from pymc_nnsteps.laws.recognition import find_conditionals
 from pymc_nnsteps.moves import noise_scales
 from pymc_nnsteps.moves.marginal_likelihood import marginal_likelihood
@@ -103,7 +103,7 @@ PLANTS = {
         lambda right, move, t: right(move, t) + 0.1 * pt.exp(t),
     ),
     "further children lost": (noise_scales, "of_scaled", lambda right, *args: Powers(0.0)),
-    "responses apart": (common_noise, "_less", lambda right, said, *others: said),
+    "responses apart": (groups, "_less", lambda right, said, *others: said),
 }
 
 

@@ -9,6 +9,7 @@ import pytest
 from pymc.sampling import mcmc
 
 import pymc_nnsteps as nns
+from pymc_nnsteps.laws.conditional import Move
 from pymc_nnsteps.steps import gibbs
 from tests.cases import quick
 from tests.moves import gated_layers
@@ -79,11 +80,11 @@ def test_explain_is_the_plan_that_is_run(name, monkeypatch):
         for drawn, found, why in table:
             drawing = [draw for draw in plan.sweep if model[drawn] in draw.draws]
             drawing = [draw for draw in drawing if not draw.supplements]
-            moves = [draw for draw in drawing if draw.tuning is not None]
-            [*_, law] = [draw for draw in drawing if draw.tuning is None] or moves
+            moves = [draw for draw in drawing if isinstance(draw, Move)]
+            [*_, law] = [draw for draw in drawing if not isinstance(draw, Move)] or moves
             assert found == law.name
             assert why.count("interwoven with") == len([d for d in moves if d is not law])
-            laws = [draw for draw in drawing if draw is law or draw.tuning is None]
+            laws = [draw for draw in drawing if draw is law or not isinstance(draw, Move)]
             assert ("integrated out" in why) == any(draw.integrates_out for draw in laws)
 
 

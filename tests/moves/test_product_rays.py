@@ -12,7 +12,7 @@ from pymc.distributions.transforms import LogTransform
 import pymc_nnsteps as nns
 from pymc_nnsteps.graphs.values import natural_values, substitute
 from pymc_nnsteps.kernels.compiling import ONCE
-from pymc_nnsteps.laws.orbits import Powers
+from pymc_nnsteps.laws.any_scales import Powers
 from pymc_nnsteps.moves import rays
 from pymc_nnsteps.moves.rays import Ray
 from tests.laws.graphs import draw_graph, sweep_of

@@ -17,8 +17,8 @@ from pymc.exceptions import ImputationWarning
 import pymc_nnsteps as nns
 from pymc_nnsteps.graphs.values import natural_values, substitute
 from pymc_nnsteps.kernels.compiling import ONCE
-from pymc_nnsteps.laws.augmentation import BinaryObservation
-from pymc_nnsteps.laws.orbits import Powers
+from pymc_nnsteps.laws.any_scales import Powers
+from pymc_nnsteps.laws.gaussian import BinaryObservation
 from pymc_nnsteps.moves import rays
 from tests.laws.graphs import draw_graph, sweep_of
 from tests.moves.densities import built, density_of, random_point

@@ -17,7 +17,7 @@ from scipy import stats
 import pymc_nnsteps as nns
 from pymc_nnsteps.graphs.values import natural_values, substitute
 from pymc_nnsteps.kernels.compiling import ONCE
-from pymc_nnsteps.laws.orbits import Powers
+from pymc_nnsteps.laws.any_scales import Powers
 from pymc_nnsteps.laws.recognition import find_conditionals
 from pymc_nnsteps.moves import residual_scales
 from pymc_nnsteps.moves.marginal_likelihood import marginal_likelihood

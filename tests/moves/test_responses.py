@@ -11,7 +11,7 @@ import pytensor.tensor as pt
 import pytest
 
 import pymc_nnsteps as nns
-from pymc_nnsteps.gaussian import common_noise
+import pymc_nnsteps.gaussian.groups as of_groups
 from pymc_nnsteps.laws.recognition import find_conditionals
 from pymc_nnsteps.moves import responses
 from pymc_nnsteps.moves.marginal_likelihood import marginal_likelihood
@@ -181,7 +181,7 @@ PLANTS = {
             outputs, loadings, 0 * variance, rows
         ),
     ),
-    "noise not in common": (common_noise, "_less", lambda right, said, *others: said),
+    "noise not in common": (of_groups, "_less", lambda right, said, *others: said),
 }
 
 

@@ -15,8 +15,8 @@ from pymc.exceptions import ImputationWarning
 
 import pymc_nnsteps as nns
 from pymc_nnsteps.graphs.values import natural_values, substitute
-from pymc_nnsteps.kernels import lattice, linear_algebra
-from pymc_nnsteps.kernels import vector_scales as kernels
+from pymc_nnsteps.kernels import lattice as kernels
+from pymc_nnsteps.kernels import linear_algebra
 from pymc_nnsteps.kernels.compiling import ONCE
 from pymc_nnsteps.kernels.ops import move_scales_of_groups, move_scales_of_outputs
 from pymc_nnsteps.laws.recognition import find_conditionals
@@ -33,7 +33,7 @@ RNG = np.random.default_rng(23)
 N, UNITS = 7, 3
 X, Y = RNG.normal(size=(N, 2)), RNG.normal(size=(N, 4))
 GROUPS = np.array([0, 1, 1, 0, 3, 1, 0])
-KERNELS = lattice, linear_algebra, kernels
+KERNELS = linear_algebra, kernels
 SHIFTS = np.array([-1.3, -0.2, 0.0, 0.4, 1.1])
 
 

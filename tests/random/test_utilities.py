@@ -7,7 +7,7 @@ from pytensor.tensor.random import rng as symbolic_rng
 from scipy import stats
 
 from pymc_nnsteps.random import argmax_utilities
-from pymc_nnsteps.random.utilities import argmax_utilities_kernel
+from pymc_nnsteps.random.truncated_normal import argmax_utilities_kernel
 from tests.random.oracles import truncated_normal_cdf
 from tests.statistics import P_LIMIT, assert_uniform
 

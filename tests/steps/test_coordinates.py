@@ -7,7 +7,7 @@ import pytensor.tensor as pt
 import pytest
 from scipy import linalg
 
-from pymc_nnsteps.steps.coordinates import scaled, whitened
+from pymc_nnsteps.steps.metropolis import scaled, whitened
 from tests.steps.gaussian import MEAN, PRIORS
 
 

@@ -250,8 +250,8 @@ def no_determinants(monkeypatch):
     without = types.SimpleNamespace(**vars(math) | {"log": lambda ratio: 0.0})
     proposals = planted("log_ratio_proposals", math=without)
     weights = planted("log_ratio_weights", log_ratio_proposals=proposals)
-    weigh = planted("weigh", log_ratio_weights=weights)
-    monkeypatch.setattr(kernels, "move_rows", of_arrays(planted("move_rows", weigh=weigh)))
+    move_rows = planted("move_rows", log_ratio_weights=weights)
+    monkeypatch.setattr(kernels, "move_rows", of_arrays(move_rows))
 
 
 def moves_after_the_fresh_draw(monkeypatch):

@@ -5,7 +5,7 @@ import pymc as pm
 import pytest
 
 import pymc_nnsteps as nns
-from pymc_nnsteps.steps import relabelling
+from pymc_nnsteps.steps import networks
 from tests.planting import plant
 from tests.zoo import ZOO
 
@@ -21,7 +21,7 @@ def with_noise(**options):
 def names(model, step):
     """Names of what a step relabels."""
     moved = [model.values_to_rvs[value] for value in step.vars]
-    return [[rv.name for rv in units.axes] for units in relabelling.relabelled_units(model, moved)]
+    return [[rv.name for rv in units.axes] for units in networks.relabelled_units(model, moved)]
 
 
 def test_which_layers():
@@ -63,7 +63,7 @@ def test_explained():
 def test_labels(build):
     """The state is another labelling of the same network; each unit is at each place at times."""
     model = build()
-    draw = relabelling.Relabelling(model, model.free_RVs)
+    draw = networks.Relabelling(model, model.free_RVs)
     logp = model.compile_logp(mode="FAST_COMPILE")
     point = {
         k: (v + RNG.normal(size=v.shape)).astype(v.dtype) if v.dtype.kind == "f" else v
@@ -91,10 +91,10 @@ def test_a_variable_that_is_left_out_is_seen(monkeypatch):
 
     def without_the_last(right, model, moved):
         return [
-            relabelling.ExchangeableUnits(dict(list(units.axes.items())[:-1]))
+            networks.ExchangeableUnits(dict(list(units.axes.items())[:-1]))
             for units in right(model, moved)
         ]
 
-    plant(monkeypatch, relabelling, "relabelled_units", without_the_last)
+    plant(monkeypatch, networks, "relabelled_units", without_the_last)
     with pytest.raises(AssertionError, match="fails, z ="):
         nns.verify(model, sweeps=500, random_seed=1)

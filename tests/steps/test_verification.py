@@ -13,8 +13,8 @@ from pytensor.graph.replace import graph_replace
 import pymc_nnsteps as nns
 from pymc_nnsteps.moves import interweaving, plan, rays
 from pymc_nnsteps.moves.marginal_likelihood import MarginalLikelihood
-from pymc_nnsteps.random.generalized_inverse_gaussian import GeneralizedInverseGaussianRV
-from pymc_nnsteps.random.truncated_generalized_inverse_gaussian import (
+from pymc_nnsteps.random.generalized_inverse_gaussian import (
+    GeneralizedInverseGaussianRV,
     TruncatedGeneralizedInverseGaussianRV,
 )
 from pymc_nnsteps.steps import compiled, crank_nicolson, sweep

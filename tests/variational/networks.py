@@ -3,10 +3,9 @@
 import numpy as np
 
 import pymc_nnsteps as nns
-from pymc_nnsteps.variational.ascent import start_layers
+from pymc_nnsteps.variational.ascent import start_layers, update_layers, update_scales
 from pymc_nnsteps.variational.reading import read_model
 from pymc_nnsteps.variational.rows import forward_gates, sweep_rows
-from pymc_nnsteps.variational.updates import update_layers, update_scales
 
 FAMILIES = {
     "student_t": {"nu_global": -2.2, "nu_local": -1.7, "delta_global": 1.3, "delta_local": 0.8},

@@ -7,7 +7,7 @@ data containers and of random variables of their own, so that each chain has ano
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import pymc as pm
@@ -17,20 +17,14 @@ from pytensor import config
 from pytensor.raise_op import Assert
 from pytensor.tensor import TensorVariable
 
-from pymc_nnsteps.arguments import positive_number, require_choice
-from pymc_nnsteps.graphs.initial_values import begin_at, start_of
+from pymc_nnsteps.arguments import positive_number, require_bool
+from pymc_nnsteps.graphs.initial_values import begin_at
 from pymc_nnsteps.models.parts import layers
-from pymc_nnsteps.models.parts.block import block
+from pymc_nnsteps.models.parts.block import NetworkBlock
 from pymc_nnsteps.models.parts.context import Stack
 from pymc_nnsteps.models.parts.layers import floating, standard_deviation
 from pymc_nnsteps.models.parts.likelihoods import Start
-from pymc_nnsteps.models.parts.shrinkage import (
-    AnyShrinkage,
-    Initvals,
-    PerLayer,
-    weight_prior,
-)
-from pymc_nnsteps.variational.draws import LayerDraws
+from pymc_nnsteps.models.parts.shrinkage import AnyShrinkage, PerLayer, weight_prior
 
 InverseGammaPrior = tuple[NDArray, NDArray]
 """Shape and scale."""
@@ -101,11 +95,9 @@ def bow_tie(
     >>> [variable.name for variable in model.free_RVs]
     ['f::W1', 'f::b1', 'f::gamma1', 'f::eta_sq1', 'f::a1', 'f::W2', 'f::b2', 'sigma']
     """
-    require_choice("start", start, get_args(Start))
-    within = block(x, hidden, outputs, name, dims)
+    within = NetworkBlock(x, hidden, outputs, name, dims, start)
     gates = hidden_alpha, hidden_beta, marginalize_gates
-    network = BowTieLayers(within.stack, temperature, shrinkage, 1.0, bias_var, *gates)
-    return within.add(lambda x: network(x, lambda _: start_of(start)))
+    return within.add(BowTieLayers(within.stack, temperature, shrinkage, 1.0, bias_var, *gates))
 
 
 class BowTieLayers:
@@ -125,54 +117,43 @@ class BowTieLayers:
         hidden_beta: float,
         marginalize_gates: bool,
     ) -> None:
-        if not isinstance(marginalize_gates, bool | np.bool_):
-            raise ValueError(f"marginalize_gates must be True or False; got {marginalize_gates!r}.")
+        require_bool("marginalize_gates", marginalize_gates)
         self.stack, n_hidden = stack, stack.n_layers - 1
         self.temperature = positive_number("temperature", temperature)
         self.weights = weight_prior(shrinkage, weight_scale / max(n_hidden, 1), stack.units[:-1])
         self.bias_var = layers.positive_per_layer("bias_var", bias_var, stack.n_layers)
         self.hidden_noise = inverse_gamma("hidden", hidden_alpha, hidden_beta)
-        self.marginalize_gates = bool(marginalize_gates)
+        self.marginalize_gates = marginalize_gates
 
-    def __call__(self, x: TensorVariable, initvals: Initvals) -> TensorVariable:
+    def __call__(self, x: TensorVariable) -> TensorVariable:
         """Add the layers to the model, and return the last linear map."""
         for layer in range(1, self.stack.n_layers):
-            x = self._activations(layer, self._linear_map(layer, x, initvals), initvals)
-        return self._linear_map(self.stack.n_layers, x, initvals)
+            x = self._activations(layer, self._linear_map(layer, x))
+        return self._linear_map(self.stack.n_layers, x)
 
-    def _linear_map(self, layer: int, x: TensorVariable, initvals: Initvals) -> TensorVariable:
+    def _linear_map(self, layer: int, x: TensorVariable) -> TensorVariable:
         shape, dims = self.stack.weight_shape(layer), self.stack.weight_dims(layer)
+        W = pm.Normal(f"W{layer}", 0.0, self.weights(layer, shape, dims), shape=shape, dims=dims)
+        s_0 = standard_deviation(self.bias_var[layer - 1])
+        return x @ W.T + pm.Normal(f"b{layer}", 0.0, s_0, shape=shape[:1], dims=dims[:1])
 
-        def normal(name: str, sigma: TensorVariable | NDArray, n_axes: int) -> TensorVariable:
-            rv = pm.Normal(name, 0.0, sigma, shape=shape[:n_axes], dims=dims[:n_axes])
-            return begin_at(rv, initvals(name))
-
-        W = normal(f"W{layer}", self.weights.scale(layer, shape, dims, initvals), 2)
-        b = normal(f"b{layer}", standard_deviation(self.bias_var[layer - 1]), 1)
-        return x @ W.T + b
-
-    def _activations(self, layer: int, z: TensorVariable, initvals: Initvals) -> TensorVariable:
-        name, gate, dims = f"a{layer}", f"gamma{layer}", self.stack.row_dims(layer)
+    def _activations(self, layer: int, z: TensorVariable) -> TensorVariable:
+        name, dims = f"a{layer}", self.stack.row_dims(layer)
         logit = z / floating(self.temperature)
         if self.marginalize_gates:
-            scale = noise_scale(layer, self.hidden_noise, self.stack, initvals)
-            return begin_at(_mixture(name, z, logit, scale, dims=dims), initvals(name))
+            scale = noise_scale(layer, self.hidden_noise, self.stack)
+            return _mixture(name, z, logit, scale, dims=dims)
         # The number of units is part of the type: of one unit nothing is broadcast.
         shape = (z.shape[0], self.stack.units[layer])
-        gamma = pm.Bernoulli(gate, logit_p=logit, shape=shape, dims=dims)
-        begin_at(gamma, initvals(gate))
-        scale = noise_scale(layer, self.hidden_noise, self.stack, initvals)
-        a = pm.Normal(name, gamma * z, scale, shape=shape, dims=dims)
-        return begin_at(a, initvals(name))
+        gamma = pm.Bernoulli(f"gamma{layer}", logit_p=logit, shape=shape, dims=dims)
+        scale = noise_scale(layer, self.hidden_noise, self.stack)
+        return pm.Normal(name, gamma * z, scale, shape=shape, dims=dims)
 
 
-def noise_scale(
-    layer: int, prior: InverseGammaPrior, stack: Stack, initvals: Initvals
-) -> TensorVariable:
+def noise_scale(layer: int, prior: InverseGammaPrior, stack: Stack) -> TensorVariable:
     """Add the variances of a layer's units to the model, and return their square roots."""
-    name = f"eta_sq{layer}"
     shape, dims = stack.weight_shape(layer)[:1], stack.weight_dims(layer)[:1]
-    return pt.sqrt(begin_at(pm.InverseGamma(name, *prior, shape=shape, dims=dims), initvals(name)))
+    return pt.sqrt(pm.InverseGamma(f"eta_sq{layer}", *prior, shape=shape, dims=dims))
 
 
 def inverse_gamma(kind: str, alpha: float, beta: float) -> InverseGammaPrior:
@@ -208,10 +189,8 @@ SAME_ROWS = Assert(
 )
 
 
-def data_start(
-    inputs: TensorVariable, targets: TensorVariable, units: Sequence[int]
-) -> dict[str, TensorVariable]:
-    """Initial values of a gated network's weights, biases, gates and activations, by their names.
+def begin_at_data(inputs: TensorVariable, targets: TensorVariable, units: Sequence[int]) -> None:
+    """Give initial values to weights, biases, gates and activations of the model of the context.
 
     A chain that begins with zero weights has to find out first where its units are to bend. In
     hidden layer l, ``W ~ Laplace(0, sqrt(2/D_{l-1}))`` and ``b = -W s`` with a random point s
@@ -234,29 +213,12 @@ def data_start(
         values |= {f"W{layer}": W, f"b{layer}": b, f"gamma{layer}": pt.gt(z, 0), f"a{layer}": x}
     y: Any = SAME_ROWS(targets, pt.eq(inputs.shape[0], targets.shape[0]))
     W, b = _ridge(x, y.reshape((-1, units[-1])))
-    return values | {f"W{len(units) - 1}": W, f"b{len(units) - 1}": b}
-
-
-def variational_start(
-    inputs: TensorVariable, layers: Sequence[LayerDraws]
-) -> dict[str, TensorVariable]:
-    """Initial values of all variables: one of several draws of the layers, another for each chain.
-
-    Gates are open where ``z > 0``, and activations are ``max(z, 0)``, also after ``pm.set_data``.
-    """
-    draw = pm.DiscreteUniform.dist(0, len(layers[0].W) - 1)
-    values: dict[str, TensorVariable] = {}
-    x = inputs
-    for number, layer in enumerate(layers, 1):
-        for role in ("tau", "psi", "W", "b", "eta_sq"):
-            drawn = getattr(layer, role)
-            if drawn is not None:
-                values[f"{role}{number}"] = pt.constant(drawn.astype(config.floatX))[draw]
-        if number < len(layers):
-            z = x @ values[f"W{number}"].T + values[f"b{number}"]
-            x = pt.maximum(z, 0)
-            values |= {f"gamma{number}": pt.gt(z, 0), f"a{number}": x}
-    return values
+    values |= {f"W{len(units) - 1}": W, f"b{len(units) - 1}": b}
+    model = pm.modelcontext(None)
+    own = {model.name_for(name): value for name, value in values.items()}
+    for rv in model.free_RVs:
+        if rv.name in own:
+            begin_at(rv, own[rv.name])
 
 
 def _bends(x: TensorVariable, shape: tuple[int, int]) -> tuple[TensorVariable, TensorVariable]:

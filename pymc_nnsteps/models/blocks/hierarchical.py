@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from operator import add
-from typing import Any, cast, get_args
+from typing import Any, cast
 
 import numpy as np
 import pymc as pm
@@ -24,10 +24,9 @@ from pymc_nnsteps.activations import (
     Normalize,
     activation_function,
 )
-from pymc_nnsteps.arguments import require_choice
-from pymc_nnsteps.graphs.initial_values import begin_at, beginning
+from pymc_nnsteps.graphs.initial_values import begin_at
 from pymc_nnsteps.models.parts import layers
-from pymc_nnsteps.models.parts.block import block
+from pymc_nnsteps.models.parts.block import NetworkBlock
 from pymc_nnsteps.models.parts.context import Dim, Stack
 from pymc_nnsteps.models.parts.groups import DEFAULT_PRIORS, Groups, PriorLike, groups, layer_name
 from pymc_nnsteps.models.parts.layers import floating
@@ -71,11 +70,8 @@ def hierarchical(
     ----------
     x, outputs, name, dims
         As for :func:`~pymc_nnsteps.models.blocks.bow_tie`.
-    hidden, activation, priors, connections
+    hidden, activation, priors, connections, start
         As for :func:`~pymc_nnsteps.hierarchical_mlp`; there is no ``"noise"`` among the priors.
-    start : {"support_point", "prior"}
-        Initial values of the chains: zero parameters and moderate scales, or a draw from the prior,
-        another one for each chain.
 
     Returns
     -------
@@ -86,8 +82,7 @@ def hierarchical(
     Raises
     ------
     ValueError
-        If an argument is unusable, or clashes with the names of the model. Nothing has been added
-        then.
+        As for :func:`~pymc_nnsteps.models.blocks.bow_tie`.
 
     References
     ----------
@@ -109,7 +104,7 @@ def hierarchical(
     >>> [variable.name for variable in model.free_RVs][:4]
     ['level', 'f::tau_ih1', 'f::tau_ih1_unit', 'f::W_ih1']
     """
-    within = block(x, hidden, outputs, name, dims)
+    within = NetworkBlock(x, hidden, outputs, name, dims, start)
     network = HierarchicalLayers(within.stack, activation, priors, connections, None, start)
     return within.add(lambda x: network(x)[0], USUAL)
 
@@ -127,26 +122,21 @@ class HierarchicalLayers:
         priors: Mapping[str, PriorLike] | None,
         connections: Mapping[str, ArrayLike] | None,
         likelihood: str | None,
-        start: Start,
+        start: str,
         *,
         varying_noise: bool = False,
     ) -> None:
-        require_choice("start", start, get_args(Start))
         self.stack = stack
         self.functions = _activations(activation, stack.units[1:-1])
         self.group = groups(priors, stack.units, likelihood, connections, varying_noise)
         _require_precisions(self.group, stack.units)
-        self.start = start
+        self.begins: Mapping[str, float] = {} if start == "prior" else START
 
     def __call__(self, x: TensorVariable) -> list[TensorVariable]:
         """Add the parameters to the model, and return the outputs.
 
         Where the noise varies with the inputs, the logarithms of how it does are second outputs.
         """
-        with beginning(self.start):
-            return self._outputs(x)
-
-    def _outputs(self, x: TensorVariable) -> list[TensorVariable]:
         group, stack, n_hidden = self.group, self.stack, self.stack.n_layers - 1
         units, unit_dims = (*stack.units, stack.units[-1]), (*stack.unit_dims, stack.unit_dims[-1])
         names = [layer_name(layer, n_hidden) for layer in range(n_hidden + 3)]
@@ -167,12 +157,13 @@ class HierarchicalLayers:
 
         def vector(kind: str, layer: int, prior: Prior, adjustment: Scale) -> TensorVariable:
             name = kind + names[layer]
-            precision = common_precision(name, prior, 1, START["bias"]) * adjustment
+            precision = common_precision(name, prior, 1, self.begins.get("bias")) * adjustment
             return parameters(name, name, prior, precision, layer)
 
         def weights(source: int, layer: int, prior: Prior, adjustment: Scale) -> TensorVariable:
             name = names[source] + names[layer]
-            start = self._start_of(source, layer - n_hidden)
+            kind = "output" if source > 0 and layer == n_hidden + 1 else "hidden"
+            start = self.begins.get("log_noise" if layer == n_hidden + 2 else kind)
             n_sources = group.n_sources(name, units[source])
             common = common_precision(name, prior, n_sources, start)
             precision = precision_of_units(name, prior, common, start, unit_dims[source])
@@ -201,13 +192,6 @@ class HierarchicalLayers:
         outputs = sorted({layer for _, layer in group.weights if layer > n_hidden})
         return [linear(layer) for layer in outputs]
 
-    @staticmethod
-    def _start_of(source: int, above_hidden: int) -> float:
-        """Where the standard deviation of weights between two layers begins."""
-        if above_hidden == 2:
-            return START["log_noise"]
-        return START["output" if source > 0 and above_hidden == 1 else "hidden"]
-
 
 def gamma(
     name: str, alpha: float, mean: Scale, *dims: str, start: float | None = None
@@ -224,7 +208,7 @@ def gamma(
     return begin_at(rv, pt.full([size[axis] for axis in range(len(dims))], floating(start**-2)))
 
 
-def common_precision(name: str, prior: Prior, n_sources: int, start: float) -> Scale:
+def common_precision(name: str, prior: Prior, n_sources: int, start: float | None) -> Scale:
     """Precision of a group, or its mean where ``alpha_common`` is infinite."""
     omega = floating(prior.mean_precision(n_sources))
     if math.isinf(prior.alpha_common):
@@ -232,7 +216,9 @@ def common_precision(name: str, prior: Prior, n_sources: int, start: float) -> S
     return gamma(f"tau_{name}", prior.alpha_common, omega, start=start)
 
 
-def precision_of_units(name: str, prior: Prior, common: Scale, start: float, *dims: str) -> Scale:
+def precision_of_units(
+    name: str, prior: Prior, common: Scale, start: float | None, *dims: str
+) -> Scale:
     """Precisions of a group's units, or the common one where ``alpha_unit`` is infinite."""
     if math.isinf(prior.alpha_unit):
         return common
@@ -296,12 +282,6 @@ def _require_precisions(group: Groups, units: Sequence[int]) -> None:
 NAME = "log_noise"
 """Name that the variables of the network start with."""
 
-PRIORS: dict[str, PriorLike] = {
-    "ho": DEFAULT_PRIORS["hs"],
-    "io": DEFAULT_PRIORS["is"],
-    "bo": None,
-}
-
 
 class NoiseNetwork:
     r"""Noise that varies with the inputs, by a network g without noise of its own.
@@ -315,7 +295,7 @@ class NoiseNetwork:
     ``priors``, as for :func:`~pymc_nnsteps.models.blocks.hierarchical`.
     """
 
-    def __init__(self, stack: Stack, given: Mapping[str, Any] | None, start: Start) -> None:
+    def __init__(self, stack: Stack, given: Mapping[str, Any] | None, start: str) -> None:
         options: dict[str, Any] = {"hidden": (4,), "activation": "tanh", "priors": {}}
         if given is None:
             given = {}
@@ -332,11 +312,9 @@ class NoiseNetwork:
             (stack.unit_dims[0], *names, stack.unit_dims[-1]),
             stack.row_dim,
         )
-        defaults = {key: prior for key, prior in PRIORS.items() if hidden or key != "ho"}
-        if hidden:
-            del defaults["io"]
+        last = "h" if hidden else "i"
         if isinstance(priors, Mapping):
-            priors = {**defaults, **priors}
+            priors = {f"{last}o": DEFAULT_PRIORS[f"{last}s"], "bo": None, **priors}
         self.layers = HierarchicalLayers(own, options["activation"], priors, None, None, start)
 
     @property
@@ -357,3 +335,12 @@ class NoiseNetwork:
         return pm.Deterministic(
             "sigma", level * pt.exp(g if len(dims) == 2 else g[:, 0]), dims=dims
         )
+
+
+def varying_noise(
+    varies: bool, stack: Stack, given: Mapping[str, Any] | None, start: str
+) -> NoiseNetwork | None:
+    """The network of noise that varies, which alone may have settings."""
+    if not varies and given is not None:
+        raise ValueError('noise_network is for noise that varies; pass sigma="network" too.')
+    return NoiseNetwork(stack, given, start) if varies else None

@@ -4,16 +4,15 @@ The equations are in :mod:`~pymc_nnsteps.models.intermediate_noise`.
 """
 
 from collections.abc import Sequence
-from typing import Any, get_args
+from typing import Any
 
 from pytensor.tensor import TensorVariable
 
 from pymc_nnsteps.activations import Activation, activation_function
-from pymc_nnsteps.arguments import require_choice
-from pymc_nnsteps.graphs.initial_values import start_of
 from pymc_nnsteps.models.parts import layers
-from pymc_nnsteps.models.parts.block import block
+from pymc_nnsteps.models.parts.block import NetworkBlock
 from pymc_nnsteps.models.parts.context import Stack
+from pymc_nnsteps.models.parts.convolutions import Convolution
 from pymc_nnsteps.models.parts.likelihoods import Start
 from pymc_nnsteps.models.parts.noise import (
     DEFAULT_NOISE,
@@ -45,9 +44,7 @@ def intermediate_noise(
     ----------
     x, outputs, name, dims, start
         As for :func:`~pymc_nnsteps.models.blocks.bow_tie`.
-    hidden : sequence of int
-        Widths of the hidden layers.
-    activation : str or PiecewiseLinear
+    hidden, activation, weight_precision, bias_precision, bias
         As for :func:`~pymc_nnsteps.intermediate_noise_mlp`.
     noise : float, "learnt", Prior or dict
         Variance of all hidden layers' pre- and post-activations, or
@@ -57,8 +54,6 @@ def intermediate_noise(
         last linear map, so that the weights have conditionals under any likelihood.
     sigma : float, "learnt", Prior or dict
         Standard deviations in place of variances.
-    weight_precision, bias_precision, bias
-        As for :func:`~pymc_nnsteps.intermediate_noise_mlp`.
 
     Returns
     -------
@@ -70,8 +65,7 @@ def intermediate_noise(
     Raises
     ------
     ValueError
-        If an argument is unusable, or clashes with the names of the model. Nothing has been added
-        then.
+        As for :func:`~pymc_nnsteps.models.blocks.bow_tie`.
 
     References
     ----------
@@ -92,16 +86,17 @@ def intermediate_noise(
     >>> [variable.name for variable in model.free_RVs]
     ['slope', 'f::W1', 'f::b1', 'f::Z2', 'f::X2', 'f::W2', 'f::b2']
     """
-    within = block(x, hidden, outputs, name, dims)
+    within = NetworkBlock(x, hidden, outputs, name, dims, start)
     precisions = weight_precision, bias_precision, bias
-    return within.add(NoisyLayers(within.stack, activation, noise, sigma, *precisions, start))
+    return within.add(NoisyLayers(within.stack, activation, noise, sigma, *precisions))
 
 
 class NoisyLayers:
     """A network with the arguments of :func:`intermediate_noise`.
 
     ``default`` is the noise where none is given; ``observed`` means that one number for all noise
-    is that of the last pre-activations too, ``needed`` that this must be positive then.
+    is that of the last pre-activations too, ``needed`` that this must be positive then. Layers of
+    convolutions, ``maps``, may come before those of the stack.
     """
 
     def __init__(
@@ -113,47 +108,54 @@ class NoisyLayers:
         weight_precision: float | Sequence[float] | None,
         bias_precision: float | Sequence[float] | None,
         bias: bool,
-        start: Start,
         default: OneNoise = DEFAULT_NOISE,
         *,
         observed: bool = False,
         needed: bool = True,
+        maps: Sequence[Convolution] | None = None,
     ) -> None:
-        require_choice("start", start, get_args(Start))
-        self.stack = stack
-        fan_in = stack.units[:-1]
-        kinds = dict.fromkeys(("pre", "post"), (stack.n_layers - 1, "hidden layer"))
+        self.stack, self.maps = stack, maps or ()
+        fan_in = (*(made.fan_in for made in self.maps), *stack.units[:-1])
+        of_hidden = (len(fan_in) - 1, "hidden layer")
+        kinds = {"pre": of_hidden, "post": of_hidden}
+        if maps is not None:
+            of_pooled = (sum(made.is_pooled for made in maps), "pooled convolution")
+            kinds = {"pre": of_hidden, "pool": of_pooled, "post": of_hidden}
         self.function = activation_function(activation)
         self.delta = variances(
             noise, sigma, kinds, observed=observed, needed=needed, default=default
         )
         self.weight_precisions = layers.precisions("weight_precision", weight_precision, fan_in)
         self.bias_precisions = layers.bias_precisions(bias, bias_precision, fan_in)
-        self.initval = start_of(start)
 
     def __call__(self, x: TensorVariable) -> TensorVariable:
         """Add the layers to the model, and return the last pre-activations."""
-        mean, last, [variance] = self.mean(x), self.stack.n_layers, self.delta["output"]
+        mean, [variance] = self.mean(x), self.delta["output"]
         if variance == 0:
             return mean
-        return noisy(f"Z{last + 1}", mean, variance, self.stack.row_dims(last), self.initval)
+        return noisy(self.last, mean, variance, self.stack.row_dims(self.stack.n_layers))
+
+    @property
+    def last(self) -> str:
+        """Name of the last pre-activations."""
+        return f"Z{len(self.weight_precisions) + 1}"
 
     def mean(self, x: TensorVariable) -> TensorVariable:
         """Add the layers to the model up to the last linear map, and return this."""
-        for layer in range(1, self.stack.n_layers):
-            mean, row_dims = self._linear_map(layer, x), self.stack.row_dims(layer)
+        for number in range(1, self.stack.n_layers):
+            layer, row_dims = len(self.maps) + number, self.stack.row_dims(number)
             pre, post = self.delta["pre"][layer - 1], self.delta["post"][layer - 1]
-            z = noisy(f"Z{layer + 1}", mean, pre, row_dims, self.initval)
-            x = noisy(f"X{layer + 1}", self.function(z), post, row_dims, self.initval)
+            z = noisy(f"Z{layer + 1}", self._linear_map(number, x), pre, row_dims)
+            x = noisy(f"X{layer + 1}", self.function(z), post, row_dims)
         return self._linear_map(self.stack.n_layers, x)
 
-    def _linear_map(self, layer: int, x: TensorVariable) -> TensorVariable:
+    def _linear_map(self, number: int, x: TensorVariable) -> TensorVariable:
+        layer = len(self.maps) + number
         return layers.dense(
             layer,
             x,
-            shape=self.stack.weight_shape(layer),
-            dims=self.stack.weight_dims(layer),
+            shape=self.stack.weight_shape(number),
+            dims=self.stack.weight_dims(number),
             weight_precision=self.weight_precisions[layer - 1],
             bias_precision=self.bias_precisions[layer - 1],
-            initval=self.initval,
         )

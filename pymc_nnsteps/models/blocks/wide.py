@@ -4,7 +4,7 @@ The equations are in :mod:`~pymc_nnsteps.models.wide`.
 """
 
 from collections.abc import Sequence
-from typing import Any, get_args
+from typing import Any
 
 import pymc as pm
 from pytensor.tensor import TensorVariable
@@ -15,10 +15,8 @@ from pymc_nnsteps.activations import (
     AnyActivation,
     activation_function,
 )
-from pymc_nnsteps.arguments import require_choice
-from pymc_nnsteps.graphs.initial_values import beginning
-from pymc_nnsteps.models.parts import layers
-from pymc_nnsteps.models.parts.block import block
+from pymc_nnsteps.arguments import finite_number, positive_number
+from pymc_nnsteps.models.parts.block import NetworkBlock
 from pymc_nnsteps.models.parts.context import Stack
 from pymc_nnsteps.models.parts.layers import standard_deviation
 from pymc_nnsteps.models.parts.likelihoods import Start
@@ -55,8 +53,7 @@ def wide(
     Raises
     ------
     ValueError
-        If an argument is unusable, or clashes with the names of the model. Nothing has been added
-        then.
+        As for :func:`~pymc_nnsteps.models.blocks.bow_tie`.
 
     References
     ----------
@@ -74,9 +71,9 @@ def wide(
     >>> [variable.name for variable in model.free_RVs]
     ['f::W1', 'f::b1', 'f::W2', 'f::b2']
     """
-    within = block(x, hidden, outputs, name, dims)
+    within = NetworkBlock(x, hidden, outputs, name, dims, start)
     variances = weight_var, bias_var, readout_var
-    return within.add(WideLayers(within.stack, activation, *variances, start))
+    return within.add(WideLayers(within.stack, activation, *variances))
 
 
 class WideLayers:
@@ -89,16 +86,17 @@ class WideLayers:
         weight_var: float,
         bias_var: float,
         readout_var: float,
-        start: Start,
     ) -> None:
-        require_choice("start", start, get_args(Start))
         self.stack = stack
         named = ACTIVATIONS | SMOOTH_ACTIVATIONS
         self.function = activation_function(activation, named, functions=True)
-        self.weight_var = positive("weight_var", weight_var)
-        self.bias_var = _bias_variance(bias_var)
-        self.readout_var = positive("readout_var", readout_var)
-        self.start = start
+        self.weight_var = positive_number("weight_var", weight_var)
+        self.bias_var = finite_number("bias_var", bias_var)
+        self.readout_var = positive_number("readout_var", readout_var)
+        if self.bias_var < 0:
+            raise ValueError(
+                f"bias_var must not be negative; 0 leaves the biases out; got {bias_var!r}."
+            )
 
     @property
     def has_bias(self) -> bool:
@@ -119,13 +117,8 @@ class WideLayers:
     def weights(self, layer: int) -> tuple[TensorVariable, TensorVariable | None]:
         """Add the standard normal weights and biases of a layer to the model."""
         shape, dims = self.stack.weight_shape(layer), self.stack.weight_dims(layer)
-        W = self.normal(f"W{layer}", shape, dims)
-        return W, self.normal(f"b{layer}", shape[:1], dims[:1]) if self.has_bias else None
-
-    def normal(self, name: str, shape: tuple[int, ...], dims: tuple[str, ...]) -> TensorVariable:
-        """Add a standard normal variable to the model."""
-        with beginning(self.start):
-            return pm.Normal(name, 0.0, 1.0, shape=shape, dims=dims)
+        W = pm.Normal(f"W{layer}", shape=shape, dims=dims)
+        return W, pm.Normal(f"b{layer}", shape=shape[:1], dims=dims[:1]) if self.has_bias else None
 
     def linear(
         self, inputs: TensorVariable, weights: TensorVariable, bias: TensorVariable | None
@@ -133,18 +126,3 @@ class WideLayers:
         """The linear map of a layer."""
         outputs = inputs @ weights.T
         return outputs if bias is None else outputs + standard_deviation(self.bias_var) * bias
-
-
-def positive(name: str, value: float, meaning: str = "") -> float:
-    """One positive number."""
-    (number,) = layers.per_layer(name, value, 1, None)
-    if number <= 0:
-        raise ValueError(f"{name} {meaning}must be positive; got {value!r}.")
-    return number
-
-
-def _bias_variance(value: float) -> float:
-    (number,) = layers.per_layer("bias_var", value, 1, None)
-    if number < 0:
-        raise ValueError(f"bias_var must not be negative; 0 leaves the biases out; got {value!r}.")
-    return number

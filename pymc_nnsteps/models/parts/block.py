@@ -4,8 +4,7 @@ A block's variables are those of a nested model, so that their names start with 
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pymc as pm
@@ -17,7 +16,8 @@ from pytensor.graph.traversal import graph_inputs
 from pytensor.tensor import TensorConstant, TensorVariable
 from pytensor.tensor.random.type import RandomType
 
-from pymc_nnsteps.arguments import positive_integer, require_finite
+from pymc_nnsteps.arguments import positive_integer, require_choice, require_finite
+from pymc_nnsteps.graphs.initial_values import beginning
 from pymc_nnsteps.graphs.search import columns_of, model_or_context
 from pymc_nnsteps.kernels.compiling import ONCE
 from pymc_nnsteps.models.parts import data, layers
@@ -30,6 +30,7 @@ from pymc_nnsteps.models.parts.context import (
     rehearsed,
 )
 from pymc_nnsteps.models.parts.inputs import Inputs
+from pymc_nnsteps.models.parts.likelihoods import Start
 from pymc_nnsteps.models.parts.scaffold import warn_of_scales
 from pymc_nnsteps.tables import is_table, numbers
 
@@ -42,17 +43,49 @@ Network = Callable[[TensorVariable], TensorVariable]
 """Adds the variables of a network to the model of the context, and returns its outputs."""
 
 
-@dataclass(frozen=True)
 class NetworkBlock:
-    """A network within a model."""
+    """A network within a model, with the arguments that all blocks have.
 
-    name: str
-    inputs: TensorVariable  # shape (n_obs, n_features)
-    stack: Stack
-    dims: dict[str, Dim]  # dimensions of the layers that the model may not have yet
-    output_dims: tuple[str, ...] | None  # dimensions of the output
-    is_vector: bool  # whether the one output is of shape (n_obs,)
-    table: Inputs | None  # inputs that are to be a data container of the block
+    ``dims`` are dimensions of the layers that the model may not have yet.
+    """
+
+    def __init__(
+        self,
+        x: Any,
+        hidden: Sequence[int],
+        outputs: int | None,
+        name: str,
+        dims: str | Sequence[str] | None,
+        start: Start,
+    ) -> None:
+        require_choice("start", start, get_args(Start))
+        if not isinstance(name, str) or not name or "::" in name:
+            raise ValueError(f'name must be a name such as "f", without "::"; got {name!r}.')
+        self.name, self.start, self.is_vector = name, start, outputs is None
+        self.table = data.inputs(x, name="x") if is_table(x) else None
+        self.inputs = _inputs(x if self.table is None else self.table.table)
+        sizes = layers.layer_sizes(hidden)
+        n_outputs = 1 if outputs is None else positive_integer("outputs", outputs)
+        n_features = self.inputs.type.shape[1] or int(
+            np.asarray(pytensor.function([], self.inputs.shape[1], mode="FAST_COMPILE")())
+        )
+        units = (n_features, *sizes, n_outputs)
+        layers.require_size(units, 1)
+
+        model = model_or_context(None, BEGIN)
+        row_dim, feature = _dims_of(model, self.inputs)
+        output_dim, n_axes = f"{name}::output", 1 if outputs is None else 2
+        given = (dims,) if isinstance(dims, str) else dims
+        if given is not None:
+            _require_dims(model, given, n_axes)
+            row_dim, output_dim = (*given, output_dim)[:2]
+        layer_dims = [f"{name}::hidden{layer}" for layer in range(1, len(sizes) + 1)]
+        unit_dims = (feature or f"{name}::input", *layer_dims, output_dim)
+        self.stack = Stack(units, unit_dims, row_dim)
+        self.dims = dict(zip(unit_dims, map(Dim, units), strict=True))
+        if self.table is not None:
+            self.dims[unit_dims[0]] = Dim(units[0], self.table.features)
+        self.output_dims = None if row_dim is None else (row_dim, output_dim)[:n_axes]
 
     def add(self, network: Network, usual: tuple[float, float] = (0.01, 100.0)) -> TensorVariable:
         """Add a network to the model of the context, and return its output.
@@ -81,52 +114,8 @@ class NetworkBlock:
         inputs = self.inputs
         if self.table is not None:
             inputs = self.table.add("inputs", (None, self.stack.unit_dims[0]))
-        return network(inputs)
-
-
-def block(
-    x: Any,
-    hidden: Sequence[int],
-    outputs: int | None,
-    name: str,
-    dims: str | Sequence[str] | None,
-) -> NetworkBlock:
-    """Read the arguments that all blocks have."""
-    require_name(name)
-    table = data.inputs(x, name="x") if is_table(x) else None
-    inputs = _inputs(x if table is None else table.table)
-    sizes = layers.layer_sizes(hidden)
-    n_outputs = 1 if outputs is None else positive_integer("outputs", outputs)
-    units = (_n_features(inputs), *sizes, n_outputs)
-    layers.require_size(units, 1)
-
-    model = model_or_context(None, BEGIN)
-    row_dim, feature = _dims_of(model, inputs)
-    output_dim = f"{name}::output"
-    given = (dims,) if isinstance(dims, str) else dims
-    if given is not None:
-        _require_dims(model, given, 1 if outputs is None else 2)
-        row_dim, output_dim = (*given, output_dim)[:2]
-    layer_dims = [f"{name}::hidden{layer}" for layer in range(1, len(sizes) + 1)]
-    unit_dims = (feature or f"{name}::input", *layer_dims, output_dim)
-    features = None if table is None else table.features
-    lengths = zip(unit_dims[1:], units[1:], strict=True)
-    output_dims = None if row_dim is None else (row_dim, output_dim)[: 1 if outputs is None else 2]
-    return NetworkBlock(
-        name,
-        inputs,
-        Stack(units, unit_dims, row_dim),
-        {unit_dims[0]: Dim(units[0], features)} | {dim: Dim(n) for dim, n in lengths},
-        output_dims,
-        outputs is None,
-        table,
-    )
-
-
-def require_name(name: object) -> None:
-    """Check the name of a block."""
-    if not isinstance(name, str) or not name or "::" in name:
-        raise ValueError(f'name must be a name such as "f", without "::"; got {name!r}.')
+        with beginning(self.start):
+            return network(inputs)
 
 
 def _inputs(x: Any) -> TensorVariable:
@@ -151,13 +140,6 @@ def _inputs(x: Any) -> TensorVariable:
 
 def _is_data(leaf: Variable) -> bool:
     return isinstance(leaf, Constant | SharedVariable) and not isinstance(leaf.type, RandomType)
-
-
-def _n_features(inputs: TensorVariable) -> int:
-    static = inputs.type.shape[1]
-    if static is not None:
-        return int(static)
-    return int(np.asarray(pytensor.function([], inputs.shape[1], mode="FAST_COMPILE")()))
 
 
 def _dims_of(model: pm.Model, inputs: TensorVariable) -> tuple[str | None, str | None]:

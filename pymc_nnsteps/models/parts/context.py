@@ -76,12 +76,6 @@ class Dim:
     labels: tuple[object, ...] | None = None
 
 
-def layer_dims(inputs: Mapping[str, Dim], hidden: Sequence[int], outputs: Dim) -> dict[str, Dim]:
-    """Dimensions of a network's layers: of the inputs, ``"hidden1"``, ..., ``"output"``."""
-    between = {f"hidden{layer}": Dim(units) for layer, units in enumerate(hidden, 1)}
-    return {**inputs, **between, "output": outputs}
-
-
 def current_or_new_model() -> pm.Model:
     """Return the model whose context is open, or a new one."""
     return pm.Model.get_context(error_if_none=False) or Model()
@@ -147,12 +141,6 @@ def rehearsed(build: Callable[[], object], dims: Mapping[str, Dim]) -> pm.Model:
     return alone
 
 
-def _forget_data(model: pm.Model) -> None:
-    """Free a model's data, which would stay until Python looks for cycles of references."""
-    for container in model.data_vars:
-        container.set_value(np.empty((0,) * container.ndim, container.dtype), borrow=True)
-
-
 def add_rehearsed(build: Callable[[], object], dims: Mapping[str, Dim], n_obs: int) -> pm.Model:
     """Add a network to the model whose context is open, or to a new one.
 
@@ -160,7 +148,8 @@ def add_rehearsed(build: Callable[[], object], dims: Mapping[str, Dim], n_obs: i
     """
     alone = rehearsed(build, dims)
     variables = list(alone.named_vars)
-    _forget_data(alone)
+    for container in alone.data_vars:  # they would stay until Python looks for cycles
+        container.set_value(np.empty((0,) * container.ndim, container.dtype), borrow=True)
     every_dim = {"obs": Dim(n_obs), **dims}
     model = current_or_new_model()
     check_names(model, variables, every_dim)

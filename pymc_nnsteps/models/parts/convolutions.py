@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pytensor import config
 from pytensor.tensor import TensorVariable
 
-from pymc_nnsteps.graphs.initial_values import InitialValue, begin_at
+from pymc_nnsteps.arguments import is_integer, positive_integer
 from pymc_nnsteps.models.parts.layers import standard_deviation
 
 Pair = tuple[int, int]
@@ -57,8 +57,7 @@ class Conv2D:
 
     def __post_init__(self) -> None:
         """Check the numbers, and write each but the channels as a pair."""
-        if not _is_integer(self.channels, 1):
-            raise ValueError(f"channels must be a positive integer; got {self.channels!r}.")
+        positive_integer("channels", self.channels)
         for name, least in (("kernel", 1), ("stride", 1), ("padding", 0), ("pool", 1)):
             object.__setattr__(self, name, _pair(name, getattr(self, name), least))
 
@@ -122,7 +121,7 @@ def sized(convolutions: Sequence[Conv2D], image: tuple[int, int, int]) -> tuple[
         pairs = (_pair(n, getattr(layer, n), 0) for n in ("kernel", "stride", "padding", "pool"))
         made = Convolution(layer.channels, image, *pairs)
         for what, window, (_, height, width) in (
-            ("kernel", made.kernel, _padded(made)),
+            ("kernel", made.kernel, np.add(image, (0, *np.multiply(2, made.padding)))),
             ("pool", made.pool, made.shape),
         ):
             if window[0] > height or window[1] > width:
@@ -144,12 +143,11 @@ def convolution(
     dims: tuple[str, str, str, str],
     weight_precision: float,
     bias_precision: float | None,
-    initval: InitialValue,
 ) -> TensorVariable:
     """Add the kernels (and biases) of one layer and return its convolution of the images.
 
     Images are of shape (n_obs, in_channels, height, width), the result is (n_obs, *made.shape). The
-    variables are ``W{layer}`` with these dimensions, and ``b{layer}``; they begin at ``initval``.
+    variables are ``W{layer}`` with these dimensions, and ``b{layer}``.
     """
     weights = pm.Normal(
         f"W{layer}",
@@ -158,7 +156,6 @@ def convolution(
         shape=made.kernel_shape,
         dims=dims,
     )
-    begin_at(weights, initval)
     mean = weights.reshape((made.channels, made.fan_in)) @ _patches(images, made)
     if bias_precision is not None:
         bias = pm.Normal(
@@ -168,7 +165,7 @@ def convolution(
             shape=made.channels,
             dims=dims[0],
         )
-        mean = mean + begin_at(bias, initval)[:, None]
+        mean = mean + bias[:, None]
     return pt.swapaxes(mean, 1, 2)
 
 
@@ -199,35 +196,23 @@ def _patches(images: TensorVariable, made: Convolution) -> TensorVariable:
 
 def _places(made: Convolution) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Pixel of the flat image for each weight and position, and whether it is inside."""
-    (channels, height, width), (_, out_height, out_width) = made.image, made.shape
-    (ky, kx), (sy, sx), (py, px) = made.kernel, made.stride, made.padding
-    rows = (np.arange(ky)[:, None] + np.arange(out_height) * sy - py)[:, None, :, None]
-    columns = (np.arange(kx)[:, None] + np.arange(out_width) * sx - px)[:, None, :]
-    inside = (rows >= 0) & (rows < height) & (columns >= 0) & (columns < width)
-    of_channel = np.arange(channels)[:, None, None, None, None] * height * width
-    index = of_channel + np.clip(rows, 0, height - 1) * width + np.clip(columns, 0, width - 1)
-    shape = (made.fan_in, out_height, out_width)
-    return index.reshape(shape), np.broadcast_to(inside, index.shape).reshape(shape)
-
-
-def _padded(made: Convolution) -> tuple[int, int, int]:
-    channels, height, width = made.image
-    return (channels, height + 2 * made.padding[0], width + 2 * made.padding[1])
+    (sy, sx), (py, px) = made.stride, made.padding
+    pixels = np.arange(np.prod(made.image)).reshape(made.image)
+    padded = np.pad(pixels, ((0, 0), (py, py), (px, px)), constant_values=-1)
+    windows = np.lib.stride_tricks.sliding_window_view(padded, made.kernel, axis=(1, 2))
+    places = windows[:, ::sy, ::sx].transpose(0, 3, 4, 1, 2)
+    index = places.reshape((made.fan_in, *made.shape[1:]))
+    return np.maximum(index, 0), index >= 0
 
 
 def _size(window: Pair) -> str:
     return f"{window[0]} x {window[1]}"
 
 
-def _is_integer(value: object, least: int) -> bool:
-    is_integer = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    return is_integer and value >= least  # type: ignore[operator]
-
-
 def _pair(name: str, value: object, least: int) -> Pair:
     """Two integers, of which one is given if they are equal."""
     pair = value if isinstance(value, tuple | list) else (value, value)
-    if len(pair) != 2 or not all(_is_integer(number, least) for number in pair):
+    if len(pair) != 2 or not all(is_integer(number) and number >= least for number in pair):
         kind = "a positive integer" if least else "a non-negative integer"
         raise ValueError(f"{name} must be {kind} or a pair of them; got {value!r}.")
     return int(pair[0]), int(pair[1])

@@ -33,6 +33,7 @@ from numpy.typing import ArrayLike, NDArray
 from pytensor.tensor import TensorVariable
 
 from pymc_nnsteps.models.priors import Prior
+from pymc_nnsteps.tables import listed
 
 ABSENT = -1
 
@@ -83,14 +84,9 @@ def connections_between(key: str, given: ArrayLike, shape: tuple[int, ...]) -> C
     if not np.array_equal(used, np.arange(len(used))) or not len(used):
         raise ValueError(
             f"{name} must use every weight from 0 to the largest, and {ABSENT} where there is no "
-            f"connection; got {_listed(np.unique(index))}."
+            f"connection; got {listed(np.unique(index).tolist())}."
         )
     return Connections(index)
-
-
-def _listed(numbers: NDArray[np.integer], most: int = 10) -> str:
-    shown = ", ".join(str(number) for number in numbers[:most])
-    return f"{shown}, ..." if len(numbers) > most else shown
 
 
 PriorLike = Prior | str | float | None
@@ -161,7 +157,7 @@ def groups(
         raise ValueError(
             f'priors must be a mapping such as {{"ih": "0.05:0.5", "bo": 1}}; got {given!r}.'
         )
-    keys = _Keys.of(len(units) - 2, varying_noise)
+    keys = _Keys(len(units) - 2, varying_noise)
     priors, alphas = _chosen(given, keys, likelihood)
     shapes = keys.shapes(units)
     connected = {
@@ -169,7 +165,8 @@ def groups(
         for key, index in _by_full_key(connections, keys).items()
     }
     for key in connected:
-        priors[key] = _of_connections(key, priors.get(key), keys.stand_for(key, given))
+        asked = any(key in keys.full_keys(each) for each in given)
+        priors[key] = _of_connections(key, priors.get(key), asked)
         if (adjustment := keys.adjustment_of(key)) in alphas:
             raise ValueError(
                 f"priors[{adjustment!r}] adjusts units, to which the parameters of "
@@ -187,32 +184,27 @@ def groups(
     return found
 
 
-@dataclass(frozen=True)
 class _Keys:
-    """Full keys of a network's groups with the layers they stand between or at, and short ones."""
+    """Keys of all groups that a network may have, and the layers they stand between or at."""
 
-    n_hidden: int
-    weights: dict[str, tuple[int, int]]
-    biases: dict[str, int]
-    offsets: dict[str, int]
-    adjustments: dict[str, int]
-    shorthand: dict[str, list[str]]
-
-    @classmethod
-    def of(cls, n_hidden: int, varying_noise: bool) -> "_Keys":
-        """Those of all groups that a network with so many hidden layers may have."""
-        name = partial(layer_name, n_hidden=n_hidden)
+    def __init__(self, n_hidden: int, varying_noise: bool) -> None:
+        name, self.n_hidden = partial(layer_name, n_hidden=n_hidden), n_hidden
         above = range(1, n_hidden + 2)
         ways = [(k, layer) for layer in above for k in range(layer)]
         ways += [(k, n_hidden + 2) for k in range(n_hidden + 1) if varying_noise]
-        return cls(
-            n_hidden,
-            {name(k) + name(layer): (k, layer) for k, layer in ways},
-            {f"b{name(layer)}": layer for layer in above},
-            {f"t{name(layer)}": layer for layer in range(n_hidden + 1)},
-            {f"a{name(layer)}": layer for layer in above},
-            _shorthand(n_hidden, varying_noise),
-        )
+        self.weights = {name(k) + name(layer): (k, layer) for k, layer in ways}
+        self.biases = {f"b{name(layer)}": layer for layer in above}
+        self.offsets = {f"t{name(layer)}": layer for layer in range(n_hidden + 1)}
+        self.adjustments = {f"a{name(layer)}": layer for layer in above}
+        hidden = [name(layer) for layer in range(1, n_hidden + 1)]
+        # Keys without numbers, and the full keys that they stand for.
+        self.shorthand = {
+            "ih": [f"i{layer}" for layer in hidden[:1]],
+            "hh": [k + layer for k, layer in pairwise(hidden)],
+            "ho": [f"{layer}o" for layer in hidden[-1:]],
+            "hs": [f"{layer}s" for layer in hidden[-1:] if varying_noise],
+            **{f"{kind}h": [kind + layer for layer in hidden] for kind in "bta"},
+        }
 
     @property
     def full(self) -> list[str]:
@@ -225,10 +217,6 @@ class _Keys:
     def short_first(self, given: Iterable[str]) -> list[str]:
         """Keys in an order in which one with numbers comes after those without."""
         return sorted(given, key=lambda key: key not in self.shorthand)
-
-    def stand_for(self, key: str, given: Iterable[str]) -> bool:
-        """Whether one of the given keys is or stands for a full key."""
-        return any(key in self.full_keys(each) for each in given)
 
     def adjustment_of(self, key: str) -> str | None:
         """Key of the adjustments of the units that parameters lead into; None: of no such."""
@@ -248,18 +236,6 @@ def _by_layer[Place, Value](
     places: Mapping[str, Place], chosen: Mapping[str, Value]
 ) -> dict[Place, Value]:
     return {places[key]: value for key, value in chosen.items() if key in places}
-
-
-def _shorthand(n_hidden: int, varying_noise: bool) -> dict[str, list[str]]:
-    """Keys without numbers, and the full keys that they stand for."""
-    hidden = [f"h{layer}" for layer in range(1, n_hidden + 1)]
-    return {
-        "ih": [f"i{layer}" for layer in hidden[:1]],
-        "hh": [k + layer for k, layer in pairwise(hidden)],
-        "ho": [f"{layer}o" for layer in hidden[-1:]],
-        "hs": [f"{layer}s" for layer in hidden[-1:] if varying_noise],
-        **{f"{kind}h": [kind + layer for layer in hidden] for kind in "bta"},
-    }
 
 
 def _by_full_key(connections: Mapping[str, ArrayLike] | None, keys: _Keys) -> dict[str, ArrayLike]:

@@ -4,10 +4,9 @@ Scales enter the model as plain numbers, so that the graph states that all entri
 of a variable share one variance. Weights of layer ``l`` have shape ``(fan_out, fan_in)``.
 """
 
-import math
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, TypeGuard
+from typing import Any
 
 import numpy as np
 import pymc as pm
@@ -15,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from pytensor import config
 from pytensor.tensor import TensorVariable
 
-from pymc_nnsteps.graphs.initial_values import InitialValue, begin_at
+from pymc_nnsteps.arguments import is_finite_number, is_integer, require_bool
 
 MOST_NUMBERS = 10**9
 """Entries of the largest array: eight gigabytes."""
@@ -27,10 +26,7 @@ def layer_sizes(hidden: Sequence[int]) -> tuple[int, ...]:
     if (
         not is_sequence
         or getattr(hidden, "ndim", 1) == 0
-        or not all(
-            isinstance(width, int | np.integer) and not isinstance(width, bool) and width > 0
-            for width in hidden
-        )
+        or not all(is_integer(width) and width > 0 for width in hidden)
     ):
         example = f"({hidden},)" if isinstance(hidden, int) and hidden > 1 else "(10,)"
         raise ValueError(
@@ -90,13 +86,6 @@ def one_per_layer(name: str, value: object, count: int, kind: str | None) -> tup
     return tuple(np.broadcast_to(given, (count,)).tolist())
 
 
-def is_finite_number(value: object) -> TypeGuard[float]:
-    """Whether a value is a number, no truth value, neither NaN nor infinite."""
-    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
-        return False
-    return math.isfinite(value)
-
-
 def positive_per_layer(name: str, value: ArrayLike, count: int) -> tuple[float, ...]:
     """Expand one positive number to all layers, or check that there is one per layer."""
     given = per_layer(name, value, count, "layer")
@@ -116,8 +105,7 @@ def bias_precisions(
     bias: bool, bias_precision: ArrayLike | None, fan_in: Sequence[int]
 ) -> tuple[float | None, ...]:
     """Prior precision of each layer's biases, None where a layer has none."""
-    if not isinstance(bias, bool | np.bool_):
-        raise ValueError(f"bias must be True or False; got {bias!r}.")
+    require_bool("bias", bias)
     if bias:
         return precisions("bias_precision", bias_precision, fan_in)
     if bias_precision is not None:
@@ -143,22 +131,18 @@ def dense(
     dims: tuple[str, str],
     weight_precision: float,
     bias_precision: float | None,
-    initval: InitialValue,
 ) -> TensorVariable:
     """Add the weights (and biases) of one layer and return its linear map of the inputs.
 
     ``F = X W^T + b``, ``W_ai ~ N(0, 1/lambda_W)``, ``b_a ~ N(0, 1/lambda_b)``, with inputs of shape
-    (n_obs, fan_in) and variables ``W{layer}`` of shape (fan_out, fan_in) and ``b{layer}``, which
-    begin at ``initval``.
+    (n_obs, fan_in) and variables ``W{layer}`` of shape (fan_out, fan_in) and ``b{layer}``.
     """
     weights = pm.Normal(
         f"W{layer}", 0.0, standard_deviation(1 / weight_precision), shape=shape, dims=dims
     )
-    begin_at(weights, initval)
     mean = inputs @ weights.T
     if bias_precision is None:
         return mean
-    bias = pm.Normal(
+    return mean + pm.Normal(
         f"b{layer}", 0.0, standard_deviation(1 / bias_precision), shape=shape[:1], dims=dims[0]
     )
-    return mean + begin_at(bias, initval)

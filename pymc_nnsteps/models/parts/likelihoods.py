@@ -8,7 +8,7 @@ not. Its initial value always agrees with the targets, because it is an expressi
 container.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
@@ -22,7 +22,7 @@ from pytensor import config
 from pytensor.tensor import TensorVariable
 
 from pymc_nnsteps.arguments import require_choice
-from pymc_nnsteps.graphs.initial_values import InitialValue, beginning, start_of
+from pymc_nnsteps.graphs.initial_values import begin_at
 from pymc_nnsteps.models.parts import data
 from pymc_nnsteps.models.parts.data import Observed
 from pymc_nnsteps.models.parts.layers import floating
@@ -89,13 +89,12 @@ class Likelihood:
     observe: Callable[..., TensorVariable]
     # From the data to a rough value of ``f`` in each row, at which a chain may begin.
     rough: Callable[[ObservedData], TensorVariable] | None = None
-    # Arguments of builders that mean something to it, of ``"sigma"``, ``"exposure"`` and
-    # ``"censored"``.
+    # Arguments of builders that mean something to it, of those that not all laws know.
     accepts: tuple[str, ...] = ()
     any_network: bool = True  # whether it asks no more of a network than its outputs
 
 
-def likelihood_of(name: str, own: Sequence[str], given: dict[str, object]) -> Likelihood:
+def likelihood_of(name: str, own: Sequence[str], given: Mapping[str, object]) -> Likelihood:
     """The likelihood of a name, if a network has it, and has a meaning for what is given.
 
     ``own`` are likelihoods of the network beside those for any; arguments that are not ``given``
@@ -259,8 +258,7 @@ def weibull(f: TensorVariable, seen: ObservedData) -> TensorVariable:
 def _whole_duration(
     shape: TensorVariable, scale: TensorVariable, ended: TensorVariable, size: TensorVariable
 ) -> TensorVariable:
-    drawn: TensorVariable = pm.Weibull.dist(shape, scale, size=size)
-    return drawn
+    return pm.Weibull.dist(shape, scale, size=size)
 
 
 def _log_censored_weibull(
@@ -290,14 +288,6 @@ def _log(seen: ObservedData) -> TensorVariable:
     return pt.log(pt.as_tensor(seen.y))
 
 
-def _sides(seen: ObservedData) -> TensorVariable:
-    return floating(2) * pt.as_tensor(seen.y) - floating(1)
-
-
-def _steps(seen: ObservedData) -> TensorVariable:
-    return pt.as_tensor(seen.y) - floating((seen.n_classes - 1) / 2)
-
-
 def _one_hot(seen: ObservedData) -> TensorVariable:
     return pt.eq(pt.as_tensor(seen.y)[:, None], pt.arange(seen.n_classes)).astype(config.floatX)
 
@@ -316,7 +306,7 @@ def probit(
     shape = (targets.shape[0], 1)
     side = pt.switch(targets[:, None] > 0, 1.0, -1.0)
     size = abs(_prior_utilities(variance, shape)) if start == "prior" else variance**0.5
-    z = noisy(name, mean, variance, dims=("obs", "output"), initval=side * size)
+    z = begin_at(noisy(name, mean, variance, ("obs", "output")), side * size)
     return pm.Bernoulli("y", p=pt.gt(z[:, 0], 0).astype(config.floatX), **seen.options)
 
 
@@ -331,7 +321,6 @@ def multinomial_probit(
     targets = pt.as_tensor(seen.y)
     classes = pt.arange(seen.n_classes)
     is_target = pt.eq(targets[:, None], classes)
-    initval: InitialValue
     if start == "prior":
         drawn = _prior_utilities(variance, (targets.shape[0], seen.n_classes))
         largest = drawn.max(axis=1, keepdims=True)
@@ -339,7 +328,7 @@ def multinomial_probit(
         initval = pt.switch(is_target, largest, pt.switch(pt.eq(drawn, largest), own, drawn))
     else:
         initval = is_target * variance**0.5
-    z = noisy(name, mean, variance, dims=("obs", "output"), initval=initval)
+    z = begin_at(noisy(name, mean, variance, ("obs", "output")), initval)
     is_largest = pt.eq(pt.argmax(z, axis=1, keepdims=True), classes)
     return pm.Categorical("y", p=is_largest.astype(config.floatX), **seen.options)
 
@@ -351,22 +340,22 @@ def _prior_utilities(variance: float, shape: tuple[TensorVariable, int]) -> Tens
 
 def observe_noisy(
     likelihood: str,
-    layer: int,
+    latent: str,
     mean: TensorVariable,
     variance: Variance,
     seen: ObservedData,
     start: Start,
     vary: Vary | None = None,
 ) -> TensorVariable:
-    """Observe the last pre-activations of a network with noise, ``Z{layer}`` where they are latent.
+    """Observe the last pre-activations of a network with noise, of this name if they are latent.
 
     The mean has shape (n_obs, n_outputs). A variance that is a prior becomes a variable of the
-    model, ``noise_y`` with real targets, and begins at ``start``, as latent variables do. ``vary``
-    leads from the standard deviation and the dimensions of the targets to that of each row.
+    model, ``noise_y`` with real targets. ``vary`` leads from the standard deviation and the
+    dimensions of the targets to that of each row.
     """
-    law, latent = LIKELIHOODS[likelihood], f"Z{layer}"
+    law = LIKELIHOODS[likelihood]
     if likelihood == "normal":
-        scale = noise_scale("y", variance, start_of(start))
+        scale = noise_scale("y", variance)
         return normal(seen.f(mean), seen, scale if vary is None else vary(scale, seen.dims))
     if not law.any_network:
         if isinstance(variance, Prior):
@@ -376,30 +365,31 @@ def observe_noisy(
             )
         return law.observe(mean, seen, latent, variance, start)
     if variance != 0:
-        mean = noisy(latent, mean, variance, ("obs", "output"), start_of(start))
-    with beginning(start):
-        return law.observe(seen.named(mean), seen)
+        mean = noisy(latent, mean, variance, ("obs", "output"))
+    return law.observe(seen.named(mean), seen)
 
 
 COUNTS = ("poisson", "negative_binomial")
 
+OF_REAL = ("sigma", "noise_beta", "noise_network")
+
 LIKELIHOODS: dict[str, Likelihood] = {
-    "normal": Likelihood(data.regression_targets, normal, accepts=("sigma",), any_network=False),
-    "student_t": Likelihood(
-        data.regression_targets, student_t, accepts=("sigma",), any_network=False
-    ),
+    "normal": Likelihood(data.regression_targets, normal, accepts=OF_REAL, any_network=False),
+    "student_t": Likelihood(data.regression_targets, student_t, accepts=OF_REAL, any_network=False),
     "probit": Likelihood(_sign, probit, any_network=False),
     "multinomial_probit": Likelihood(
         partial(_classes, "multinomial_probit"), multinomial_probit, any_network=False
     ),
-    "bernoulli": Likelihood(_binary, bernoulli, _sides),
+    "bernoulli": Likelihood(_binary, bernoulli, lambda seen: floating(2) * seen.y - floating(1)),
     "categorical": Likelihood(partial(_classes, "categorical"), categorical, _one_hot),
     "poisson": Likelihood(partial(_numbers, "poisson"), poisson, _log_of_counts, ("exposure",)),
     "negative_binomial": Likelihood(
         partial(_numbers, "negative_binomial"), negative_binomial, _log_of_counts, ("exposure",)
     ),
     "gamma": Likelihood(partial(_numbers, "gamma"), gamma, _log),
-    "ordered": Likelihood(_ordered, ordered, _steps),
+    "ordered": Likelihood(
+        _ordered, ordered, lambda seen: seen.y - floating((seen.n_classes - 1) / 2)
+    ),
     "weibull": Likelihood(partial(_numbers, "weibull"), weibull, _log, ("censored",)),
 }
 """All of them, by the names that builders take."""

@@ -14,7 +14,7 @@ import pytensor.tensor as pt
 from numpy.typing import NDArray
 from pytensor.tensor import TensorVariable
 
-from pymc_nnsteps.graphs.initial_values import InitialValue, begin_at
+from pymc_nnsteps.arguments import is_finite_number, is_word, positive_number
 from pymc_nnsteps.models.parts import layers
 from pymc_nnsteps.models.priors import Prior
 
@@ -85,24 +85,24 @@ def without_network(given: Noise | None) -> tuple[Noise | None, bool]:
     return ("learnt", True) if isinstance(given, str) and given == "network" else (given, False)
 
 
-def default_noise(likelihood: str) -> OneNoise:
-    """The noise of a network where none is given: learnt from real targets.
+def known_sigma(sigma: object) -> float | None:
+    """Standard deviation of real targets; None if it is learnt, or varies (``"network"``)."""
+    if sigma is None or is_word(sigma, "network"):
+        return None
+    if isinstance(sigma, str):
+        raise ValueError(f'sigma must be a positive number or "network"; got {sigma!r}.')
+    number = positive_number("sigma", sigma)
+    layers.require_resolved(number * number, "sigma", sigma)
+    return number
 
-    Classes tell nothing of the scale of their utilities, which is that of :data:`DEFAULT_NOISE`.
-    """
-    return "learnt" if likelihood == "normal" else DEFAULT_NOISE
 
-
-def noise_scale(name: str, variance: Variance, initval: InitialValue) -> TensorVariable | NDArray:
-    """Standard deviation of the noise of a variable, whose variance is added if it is not known.
-
-    It is called ``noise_{name}`` and begins at ``initval``.
-    """
+def noise_scale(name: str, variance: Variance) -> TensorVariable | NDArray:
+    """Standard deviation of the noise of a variable; ``noise_{name}`` is added if it is learnt."""
     if not isinstance(variance, Prior):
         return layers.standard_deviation(variance)
     shape = variance.alpha_common / 2
     numbers = map(layers.floating, (shape, shape * variance.width**2))
-    return pt.sqrt(begin_at(pm.InverseGamma(f"noise_{name}", *numbers), initval))
+    return pt.sqrt(pm.InverseGamma(f"noise_{name}", *numbers))
 
 
 def noisy(
@@ -110,51 +110,39 @@ def noisy(
     mean: TensorVariable,
     variance: Variance,
     dims: tuple[str, ...] | None,
-    initval: InitialValue,
     shape: Sequence[TensorVariable | int] | None = None,
 ) -> TensorVariable:
     """Add ``N(mean, variance)`` to the model, or ``mean`` itself where the variance is zero.
 
-    The mean has the shape (n_obs, ...). A variance that is a prior is added to the model; it begins
-    where the variable does, or at its support point if that is an expression. ``shape`` states more
-    of the lengths of the axes than the dims.
+    The mean has the shape (n_obs, ...). A variance that is a prior is added to the model. ``shape``
+    states more of the lengths of the axes than the dims.
     """
     if variance == 0:
         return pm.Deterministic(name, mean, dims=dims)
-    scale = noise_scale(name, variance, initval if isinstance(initval, str) else None)
-    return begin_at(pm.Normal(name, mean, scale, shape=shape, dims=dims), initval)
+    return pm.Normal(name, mean, noise_scale(name, variance), shape=shape, dims=dims)
 
 
 def _by_kind(
     name: str, given: Noise, counts: Mapping[str, tuple[int, str]], *, observed: bool
 ) -> Variances:
     """Numbers, as they are given, and priors of each kind."""
-    if not isinstance(given, Mapping):
-        of_hidden = {
-            kind: _of_layers(name, given, 1, None, LEARNT_HIDDEN) * count
-            for kind, (count, _) in counts.items()
-        }
-        of_output = _of_layers(name, given, 1, None, LEARNT_OUTPUT)
-        return {**of_hidden, "output": of_output if observed else (0.0,)}
-    if set(given) != {*counts, "output"}:
+    found = {}
+    if isinstance(given, Mapping) and set(given) != {*counts, "output"}:
         kinds = ", ".join(f'"{kind}"' for kind in counts)
         raise ValueError(
             f'{name} must have exactly the keys {kinds} and "output"; got {list(given)}.'
         )
-    found = {
-        kind: _of_layers(f'{name}["{kind}"]', given[kind], count, called, LEARNT_HIDDEN)
-        for kind, (count, called) in counts.items()
-    }
-    output = _of_layers(f'{name}["output"]', given["output"], 1, None, LEARNT_OUTPUT)
-    return {**found, "output": output}
-
-
-def _of_layers(
-    name: str, given: OneNoise | Sequence[OneNoise], count: int, called: str | None, learnt: Prior
-) -> tuple[Variance, ...]:
-    """A number or a prior for each layer."""
-    entries = layers.one_per_layer(name, given, count, called)
-    return tuple(_number_or_prior(name, entry, learnt) for entry in entries)
+    for kind, (count, called) in {**counts, "output": (1, None)}.items():
+        learnt = LEARNT_OUTPUT if kind == "output" else LEARNT_HIDDEN
+        if isinstance(given, Mapping):
+            label = f'{name}["{kind}"]'
+            entries = layers.one_per_layer(label, given[kind], count, called)
+        else:
+            label, entries = name, layers.one_per_layer(name, given, 1, None) * count
+        found[kind] = tuple(_number_or_prior(label, entry, learnt) for entry in entries)
+    if not isinstance(given, Mapping) and not observed:
+        found["output"] = (0.0,)
+    return found
 
 
 def _number_or_prior(name: str, given: object, learnt: Prior) -> Variance:
@@ -167,7 +155,7 @@ def _number_or_prior(name: str, given: object, learnt: Prior) -> Variance:
                 f"alpha_common and no more, such as Prior(0.1, 4); got {given!r}."
             )
         return given
-    if not layers.is_finite_number(given):
+    if not is_finite_number(given):
         raise ValueError(
             f'{name} must be a finite number or a sequence of them, "learnt" or a Prior; '
             f"got {given!r}."

@@ -164,8 +164,7 @@ def _linear_normal(
 ) -> TensorVariable:
     outputs = () if rv_size_is_none(size) else tuple(size)
     weights = pm.Normal.dist(size=(*outputs, psi.shape[1]))
-    drawn: TensorVariable = _MarginalNormal.dist(weights @ psi.T, sigma)
-    return drawn
+    return _MarginalNormal.dist(weights @ psi.T, sigma)
 
 
 def _linear_normal_logp(

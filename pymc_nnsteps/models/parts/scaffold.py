@@ -5,9 +5,8 @@ Everything that can be wrong is said before the first variable is added.
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pandas as pd
@@ -16,46 +15,57 @@ from numpy.typing import ArrayLike, NDArray
 from pytensor import config
 from pytensor.tensor import TensorVariable
 
-from pymc_nnsteps.arguments import require_finite
+from pymc_nnsteps.arguments import require_choice, require_finite
+from pymc_nnsteps.graphs.initial_values import beginning
 from pymc_nnsteps.models.parts import data, layers
-from pymc_nnsteps.models.parts.context import Dim, Stack, add_rehearsed, layer_dims, rehearsed
+from pymc_nnsteps.models.parts.context import Dim, Stack, add_rehearsed
 from pymc_nnsteps.models.parts.inputs import Inputs
-from pymc_nnsteps.models.parts.likelihoods import Likelihood, ObservedData, likelihood_of
+from pymc_nnsteps.models.parts.likelihoods import (
+    ObservedData,
+    Start,
+    likelihood_of,
+)
 from pymc_nnsteps.tables import numbers, require_same_rows
 
 Build = Callable[[TensorVariable, ObservedData], object]
 """Adds a network of inputs and its observed variable to the model whose context is open."""
 
 
-@dataclass(frozen=True)
 class Response:
-    """Targets of a network with their law, and what goes with their rows."""
+    """Targets of a network with their law, and what goes with the rows of so many inputs.
 
-    law: Likelihood
-    targets: data.Targets
-    row_data: dict[str, NDArray[Any]]  # ``"exposure"`` or ``"censored"``, of shape (n_obs,)
+    ``own`` are likelihoods of the network beside those for any; the law has to know what is
+    ``given``, of which "exposure" and "censored" are read.
+    """
 
-    @property
-    def real(self) -> NDArray[np.floating] | None:
-        """Targets that are real numbers about the outputs, without gaps; None if they are not."""
-        return self.targets.filled if "sigma" in self.law.accepts else None
-
-    @property
-    def n_classes(self) -> int:
-        """Number of classes, where there are any."""
-        return len(self.targets.outputs or ())
-
-    @property
-    def dims(self) -> dict[str, Dim]:
-        """Dimension of classes that one output tells apart."""
-        if self.n_classes <= self.targets.n_outputs:
-            return {}
-        return {"class": Dim(self.n_classes, self.targets.outputs)}
-
-    @property
-    def outputs(self) -> tuple[object, ...] | None:
-        """Labels of the outputs."""
-        return None if self.dims else self.targets.outputs
+    def __init__(
+        self,
+        likelihood: str,
+        own: Sequence[str],
+        X: object,
+        y: object,
+        n_obs: int,
+        given: Mapping[str, object],
+    ) -> None:
+        self.law = likelihood_of(likelihood, own, given)
+        two, more = (
+            ("probit", "multinomial_probit") if "probit" in own else ("bernoulli", "categorical")
+        )
+        self.targets = self.law.read(y, n_obs, two, more)
+        require_same_rows(X, y)
+        self.row_data: dict[str, NDArray[Any]] = {}  # of shape (n_obs,)
+        for name in ("exposure", "censored"):
+            if (values := given.get(name)) is not None:
+                self.row_data[name] = _row_data(name, values, n_obs)
+                require_same_rows(X, values, names=("X", name))
+        # Targets that are real numbers about the outputs, without gaps.
+        self.real = self.targets.filled if "sigma" in self.law.accepts else None
+        labels = self.targets.outputs
+        self.n_classes = len(labels or ())
+        # Classes that one output tells apart have a dimension of their own.
+        are_apart = self.n_classes > self.targets.n_outputs
+        self.dims = {"class": Dim(self.n_classes, labels)} if are_apart else {}
+        self.outputs = None if are_apart else labels
 
     def add(self) -> ObservedData:
         """Add the data to the model; of targets with gaps PyMC makes free variables itself."""
@@ -67,33 +77,6 @@ class Response:
         )
         more = {name: pm.Data(name, each, dims="obs") for name, each in self.row_data.items()}
         return ObservedData(y, targets.n_outputs, self.n_classes, **more)
-
-
-def response(
-    likelihood: str,
-    own: Sequence[str],
-    X: object,
-    y: object,
-    n_obs: int,
-    exposure: object = None,
-    censored: object = None,
-) -> Response:
-    """Read the targets of inputs with so many rows.
-
-    ``own`` are likelihoods of the network beside those for any.
-    """
-    law = likelihood_of(likelihood, own, {"exposure": exposure, "censored": censored})
-    of_classes = (
-        ("probit", "multinomial_probit") if "probit" in own else ("bernoulli", "categorical")
-    )
-    targets = law.read(y, n_obs, *of_classes)
-    require_same_rows(X, y)
-    row_data = {}
-    for name, given in (("exposure", exposure), ("censored", censored)):
-        if given is not None:
-            row_data[name] = _row_data(name, given, n_obs)
-            require_same_rows(X, given, names=("X", name))
-    return Response(law, targets, row_data)
 
 
 def _row_data(name: str, given: object, n_obs: int) -> NDArray[Any]:
@@ -119,65 +102,51 @@ def _row_data(name: str, given: object, n_obs: int) -> NDArray[Any]:
     return values.astype(config.floatX)
 
 
-@dataclass(frozen=True)
 class Scaffold:
-    """Data of a network, and the dimensions of its layers."""
+    """Data of a network with these hidden layers, and the dimensions of all its layers.
 
-    inputs: Inputs
-    response: Response
-    units: tuple[int, ...]  # widths of the layers, from the inputs to the outputs
-    dims: dict[str, Dim]  # ``"feature"`` (or ``"input"``), ``"hidden1"``, ..., ``"output"``
+    ``start`` is one of ``starts``, and ``given`` is as for :class:`Response`.
+    """
 
-    @property
-    def n_obs(self) -> int:
-        """Number of rows."""
-        return len(self.inputs.table)
-
-    @property
-    def stack(self) -> Stack:
-        """The layers."""
-        return Stack(self.units, tuple(self.dims), "obs")
-
-    def alone(self, build: Build) -> pm.Model:
-        """The network in a model of its own."""
-        return rehearsed(lambda: self._build(build), self._every_dim)
+    def __init__(
+        self,
+        X: ArrayLike | pd.DataFrame,
+        y: object,
+        hidden: Sequence[int],
+        likelihood: str,
+        own: Sequence[str],
+        start: str,
+        standardize: bool,
+        missing: data.Missing,
+        given: Mapping[str, object],
+        embed: Mapping[str, int] | None = None,
+        starts: Sequence[str] = get_args(Start),
+    ) -> None:
+        require_choice("start", start, starts)
+        self.start, self.inputs = start, data.inputs(X, standardize, missing, embed)
+        self.n_obs = len(self.inputs.table)
+        self.response = Response(likelihood, own, X, y, self.n_obs, given)
+        widths = enumerate(layers.layer_sizes(hidden), 1)
+        outputs = Dim(self.response.targets.n_outputs, self.response.outputs)
+        of_hidden = {f"hidden{layer}": Dim(width) for layer, width in widths}
+        self.dims = {**self.inputs.of_network, **of_hidden, "output": outputs}
+        units = tuple(dim.length for dim in self.dims.values())
+        self.stack = Stack(units, tuple(self.dims), "obs")
 
     def add(self, build: Build, more_dims: Mapping[str, Dim] | None = None) -> pm.Model:
         """Add the network to the model whose context is open, or to a new one.
 
         ``more_dims`` are dimensions beside those of the layers.
         """
-        layers.require_size(self.units, self.n_obs)
-        dims = self._every_dim | self.response.dims | dict(more_dims or {})
-        return add_rehearsed(lambda: self._build(build), dims, self.n_obs)
+        layers.require_size(self.stack.units, self.n_obs)
+        dims = self.inputs.dims("feature") | self.dims | self.response.dims | dict(more_dims or {})
 
-    @property
-    def _every_dim(self) -> dict[str, Dim]:
-        return self.inputs.dims("feature") | self.dims
+        def whole() -> None:
+            inputs, seen = self.inputs.add("inputs", ("obs", "feature")), self.response.add()
+            with beginning(self.start):
+                build(inputs, seen)
 
-    def _build(self, build: Build) -> None:
-        build(self.inputs.add("inputs", ("obs", "feature")), self.response.add())
-
-
-def scaffold(
-    X: ArrayLike | pd.DataFrame,
-    y: object,
-    hidden: Sequence[int],
-    likelihood: str,
-    own: Sequence[str],
-    standardize: bool,
-    missing: data.Missing,
-    exposure: object = None,
-    censored: object = None,
-    embed: Mapping[str, int] | None = None,
-) -> Scaffold:
-    """Read the data of a network with these hidden layers, as :func:`response` does."""
-    likelihood_of(likelihood, own, {})
-    inputs = data.inputs(X, standardize, missing, embed)
-    found = response(likelihood, own, X, y, len(inputs.table), exposure, censored)
-    outputs = Dim(found.targets.n_outputs, found.outputs)
-    dims = layer_dims(inputs.of_network, layers.layer_sizes(hidden), outputs)
-    return Scaffold(inputs, found, tuple(dim.length for dim in dims.values()), dims)
+        return add_rehearsed(whole, dims, self.n_obs)
 
 
 PACKAGE = str(Path(__file__).parents[2])

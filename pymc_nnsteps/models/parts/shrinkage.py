@@ -19,7 +19,7 @@ shrinkage           law of a factor                              law of a weight
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, Literal, get_args
 
 import pymc as pm
 import pytensor.tensor as pt
@@ -28,7 +28,6 @@ from pytensor.tensor import TensorVariable
 
 from pymc_nnsteps.arguments import require_choice
 from pymc_nnsteps.distributions import GeneralizedInverseGaussian
-from pymc_nnsteps.graphs.initial_values import InitialValue, begin_at
 from pymc_nnsteps.models.parts.layers import (
     floating,
     per_layer,
@@ -38,17 +37,13 @@ from pymc_nnsteps.models.parts.layers import (
 
 PerLayer = float | Sequence[float]
 ShrinkageFamily = Literal["student_t", "laplace", "normal_gamma", "nig", "gaussian"]
-Initvals = Callable[[str], InitialValue]
-"""Initial value of each variable, by name."""
+WeightPrior = Callable[[int, tuple[int, int], tuple[str, str]], TensorVariable | NDArray]
+"""Adds the scales of a layer to the model, from its number and the shape and dimensions of its
+weights, and returns their standard deviation."""
 
 
-@dataclass(frozen=True)
-class ScaleLaw:
-    """A generalised inverse Gaussian law; ``delta`` and ``lam`` enter its density squared."""
-
-    nu: float
-    delta: float
-    lam: float
+ScaleLaw = tuple[float, float, float]
+"""``nu``, ``delta`` and ``lambda`` of a generalised inverse Gaussian law."""
 
 
 @dataclass(frozen=True)
@@ -57,46 +52,30 @@ class Family:
 
     free: tuple[str, ...]  # those of ``nu``, ``delta`` and ``lambda`` that are to be chosen
     nu: float  # its default, or its value where it is not to be chosen
-    # ``delta`` and ``lambda``, from ``nu`` and the mean that they are to give the law.
-    defaults: Callable[[float, float], tuple[float, float]]
-    # Adds a variable to the model, from its name, its law, and what PyMC wants to know.
-    variable: Callable[..., TensorVariable]
+    distribution: Callable[..., TensorVariable]
+    parameters: Callable[[float, float, float], tuple[float, ...]]  # of the distribution
 
+    def defaults(self, nu: float, mean: float) -> tuple[float, float]:
+        """``delta`` and ``lambda`` that give a law this mean, or about it."""
+        delta = math.sqrt(mean) if "delta" in self.free else 0.0
+        if "lambda" not in self.free:
+            return delta, 0.0
+        return delta, 1 / delta if delta else math.sqrt(2 * nu / mean)
 
-def _inverse_gamma(name: str, law: ScaleLaw, **options: Any) -> TensorVariable:
-    return pm.InverseGamma(name, floating(-law.nu), floating(law.delta**2 / 2), **options)
-
-
-def _exponential(name: str, law: ScaleLaw, **options: Any) -> TensorVariable:
-    return pm.Exponential(name, floating(law.lam**2 / 2), **options)
-
-
-def _gamma(name: str, law: ScaleLaw, **options: Any) -> TensorVariable:
-    return pm.Gamma(name, floating(law.nu), floating(law.lam**2 / 2), **options)
-
-
-def _gig(name: str, law: ScaleLaw, **options: Any) -> TensorVariable:
-    numbers = map(floating, (law.nu, law.delta, law.lam))
-    return GeneralizedInverseGaussian(name, *numbers, **options)
-
-
-def _only_delta(nu: float, mean: float) -> tuple[float, float]:
-    return math.sqrt(mean), 0.0
-
-
-def _only_lambda(nu: float, mean: float) -> tuple[float, float]:
-    return 0.0, math.sqrt(2 * nu / mean)
-
-
-def _both(nu: float, mean: float) -> tuple[float, float]:
-    return math.sqrt(mean), 1 / math.sqrt(mean)
+    def variable(self, name: str, law: ScaleLaw, **options: Any) -> TensorVariable:
+        """Add a variable with a law to the model."""
+        return self.distribution(name, *map(floating, self.parameters(*law)), **options)
 
 
 FAMILIES = {
-    "student_t": Family(("nu", "delta"), -1.5, _only_delta, _inverse_gamma),
-    "laplace": Family(("lambda",), 1.0, _only_lambda, _exponential),
-    "normal_gamma": Family(("nu", "lambda"), 0.5, _only_lambda, _gamma),
-    "nig": Family(("delta", "lambda"), -0.5, _both, _gig),
+    "student_t": Family(
+        ("nu", "delta"), -1.5, pm.InverseGamma, lambda nu, delta, lam: (-nu, delta**2 / 2)
+    ),
+    "laplace": Family(("lambda",), 1.0, pm.Exponential, lambda nu, delta, lam: (lam**2 / 2,)),
+    "normal_gamma": Family(
+        ("nu", "lambda"), 0.5, pm.Gamma, lambda nu, delta, lam: (nu, lam**2 / 2)
+    ),
+    "nig": Family(("delta", "lambda"), -0.5, GeneralizedInverseGaussian, lambda *law: law),
 }
 
 
@@ -161,44 +140,6 @@ class Shrinkage:
 AnyShrinkage = ShrinkageFamily | Shrinkage
 
 
-class WeightPrior(Protocol):
-    """What a network asks of the prior of its weights."""
-
-    def scale(
-        self, layer: int, shape: tuple[int, int], dims: tuple[str, str], initvals: Initvals
-    ) -> TensorVariable | NDArray:
-        """Add the scales of a layer to the model and return its weights' standard deviation."""
-
-
-@dataclass(frozen=True)
-class _Fixed:
-    """Known variances, one per layer."""
-
-    variances: tuple[float, ...]
-
-    def scale(
-        self, layer: int, shape: tuple[int, int], dims: tuple[str, str], initvals: Initvals
-    ) -> NDArray:
-        return standard_deviation(self.variances[layer - 1])
-
-
-@dataclass(frozen=True)
-class _Unknown:
-    """A global variance factor of each layer, and a local one of each weight."""
-
-    variable: Callable[..., TensorVariable]
-    tau: ScaleLaw
-    psi: tuple[ScaleLaw, ...]
-
-    def scale(
-        self, layer: int, shape: tuple[int, int], dims: tuple[str, str], initvals: Initvals
-    ) -> TensorVariable:
-        tau_name, psi_name = f"tau{layer}", f"psi{layer}"
-        tau = begin_at(self.variable(tau_name, self.tau), initvals(tau_name))
-        psi = self.variable(psi_name, self.psi[layer - 1], shape=shape, dims=dims)
-        return pt.sqrt(tau * begin_at(psi, initvals(psi_name)))
-
-
 def weight_prior(shrinkage: AnyShrinkage, global_mean: float, fan_in: Sequence[int]) -> WeightPrior:
     """Read the prior of a network's weights, in layers with these numbers of inputs.
 
@@ -211,10 +152,19 @@ def weight_prior(shrinkage: AnyShrinkage, global_mean: float, fan_in: Sequence[i
         variances = given.weight_var
         if variances is None:
             variances = [global_mean * mean for mean in local_means]
-        return _Fixed(positive_per_layer("weight_var", variances, len(fan_in)))
+        known = positive_per_layer("weight_var", variances, len(fan_in))
+        return lambda layer, shape, dims: standard_deviation(known[layer - 1])
     family = FAMILIES[given.family]
-    (tau,) = _laws(family, "global", given, [global_mean])
-    return _Unknown(family.variable, tau, _laws(family, "local", given, local_means))
+    (common,) = _laws(family, "global", given, [global_mean])
+    of_weights = _laws(family, "local", given, local_means)
+
+    def scale(layer: int, shape: tuple[int, int], dims: tuple[str, str]) -> TensorVariable:
+        tau = family.variable(f"tau{layer}", common)
+        return pt.sqrt(
+            tau * family.variable(f"psi{layer}", of_weights[layer - 1], shape=shape, dims=dims)
+        )
+
+    return scale
 
 
 def _laws(
@@ -236,4 +186,4 @@ def _laws(
 
     nu = numbers("nu", [family.nu] * len(means), sign=family.nu)
     delta, lam = zip(*map(family.defaults, nu, means), strict=True)
-    return tuple(map(ScaleLaw, nu, numbers("delta", delta), numbers("lambda", lam)))
+    return tuple(zip(nu, numbers("delta", delta), numbers("lambda", lam), strict=True))

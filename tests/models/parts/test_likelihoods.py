@@ -301,7 +301,6 @@ def test_message(case):
         (nns.wide_mlp, {}, 'likelihood="poisson" leaves no law of the readout .* reparam.*=False'),
         (nns.wide_mlp, {"reparametrize": False, "sigma": 0.2}, "sigma has no meaning"),
         (nns.bow_tie, {"noise_beta": 1.0}, 'noise_beta has no meaning with likelihood="poisson"'),
-        (nns.bow_tie, {"start": "variational"}, r'"variational" fits real targets, not likelih'),
         (nns.intermediate_noise_mlp, {"sigma": "network"}, "noise cannot vary"),
         (nns.intermediate_noise_mlp, {"noise": {"pre": 1}}, "noise must have exactly the keys"),
     ],

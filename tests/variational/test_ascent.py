@@ -7,7 +7,14 @@ import pytest
 from scipy import optimize
 from scipy.special import expit
 
-from pymc_nnsteps.variational.ascent import elbo
+from pymc_nnsteps.variational.ascent import (
+    elbo,
+    em_step,
+    shared_law,
+    update_noise,
+    update_scales,
+    update_weights,
+)
 from pymc_nnsteps.variational.factors import GIG, inverse
 from pymc_nnsteps.variational.rows import (
     Activations,
@@ -15,13 +22,6 @@ from pymc_nnsteps.variational.rows import (
     activations,
     statistics,
     update_gates,
-)
-from pymc_nnsteps.variational.updates import (
-    em_step,
-    shared_law,
-    update_noise,
-    update_scales,
-    update_weights,
 )
 from tests.cases import quick, slow
 from tests.variational.networks import FAMILIES, small_model, some_sweeps
