@@ -49,6 +49,7 @@ from pymc_nnsteps.sharded.sampling import sample_sharded
 from pymc_nnsteps.steps import HMC, MALA, PCN, PCNL, Gibbs
 from pymc_nnsteps.steps.assignment import set_auto_assign
 from pymc_nnsteps.steps.explanation import explain
+from pymc_nnsteps.steps.imputed_levels import ImputedLevels
 from pymc_nnsteps.steps.trained_starts import trained_starts
 from pymc_nnsteps.steps.verification import verify
 from pymc_nnsteps.variational import fit
@@ -116,7 +117,7 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-for step in (HMC, PCNL, Gibbs):
+for step in (HMC, PCNL, Gibbs, ImputedLevels):
     if step not in STEP_METHODS:
         # Of steps that are equally competent PyMC takes the first: for gates, there are others.
         STEP_METHODS.insert(1, step)

@@ -71,15 +71,21 @@ def require_finite(
     advice: str = "remove or impute them",
     columns: Sequence[object] | None = None,
 ) -> None:
-    """Check that all entries of an array, whose columns may have names, are finite."""
+    """Check that all entries of an array are finite.
+
+    Its columns may have names; those of one name, as of a category, have one value in each row.
+    """
     bad = np.argwhere(~np.isfinite(values))
     if len(bad):
         where = ", ".join(map(str, bad[0]))
-        counts = Counter(columns[place[-1]] for place in bad) if columns else {}
+        counts: Counter[object] = Counter()
+        if columns:
+            entries = dict.fromkeys((row, columns[column]) for row, column in bad.tolist())
+            counts.update(column for _, column in entries)
         of_columns = ", ".join(f"{n} in the column {column!r}" for column, n in counts.items())
         raise ValueError(
-            f"{name} has {len(bad)} NaN or infinite values, the first at {name}[{where}]"
-            f"{of_columns and f' ({of_columns})'}; {advice}."
+            f"{name} has {counts.total() or len(bad)} NaN or infinite values, the first at "
+            f"{name}[{where}]{of_columns and f' ({of_columns})'}; {advice}."
         )
 
 

@@ -71,8 +71,8 @@ def encoded(
 ) -> Table:
     """Read inputs as :func:`numbers` does, but text and categories by an indicator of each level.
 
-    Levels of text are sorted; categories keep their order, and may include levels that no row has.
-    Given ``labels`` of columns, the table has these.
+    Indicators are NaN where the level is missing. Levels of text are sorted; categories keep their
+    order, and may include levels that no row has. Given ``labels`` of columns, the table has these.
     """
     data = _oriented(data, dims)
     columns = _columns(name, data)
@@ -120,28 +120,39 @@ def before_encoding(labels: Iterable[object]) -> list[object]:
     >>> before_encoding(["age", "depot[north]", "depot[south]"])
     ['age', 'depot']
     """
+    return list(dict.fromkeys(sources(labels)))
+
+
+def sources(labels: Iterable[object]) -> list[object]:
+    """The name of the column that each label is of; several labels of levels share theirs.
+
+    Examples
+    --------
+    >>> sources(["age", "depot[north]", "depot[south]"])
+    ['age', 'depot', 'depot']
+    """
     labels = list(labels)
-    several = _same_heads(labels)
-    heads = {i: head for head, places in several.items() for i in places}
-    return list(dict.fromkeys(heads.get(i, label) for i, label in enumerate(labels)))
+    heads = [str(label)[:-1].rpartition("[")[0].rstrip("[") for label in labels]
+    heads = [head * str(label).endswith("]") for head, label in zip(heads, labels, strict=True)]
+    several = {head for head in heads if head and heads.count(head) > 1}
+    return [h if h in several else label for h, label in zip(heads, labels, strict=True)]
 
 
 def categories(labels: Sequence[object], X: NDArray[Any]) -> dict[str, list[int]]:
-    """Names of columns that are indicators of their levels in a table, and where these are."""
-    return {
-        head: places
-        for head, places in _same_heads(labels).items()
-        if np.isin(X[:, places], (0, 1)).all() and (X[:, places].sum(axis=1) == 1).all()
-    }
+    """Names of columns that are indicators of their levels in a table, and where these are.
 
-
-def _same_heads(labels: Sequence[object]) -> dict[str, list[int]]:
-    """What several labels begin with before a bracket, and the numbers of these labels."""
-    found: dict[str, list[int]] = {}
-    for i, label in enumerate(map(str, labels)):
-        if label.endswith("]"):
-            found.setdefault(label[:-1].rpartition("[")[0].rstrip("["), []).append(i)
-    return {head: places for head, places in found.items() if head and len(places) > 1}
+    All indicators of a row are NaN where its level is missing.
+    """
+    places: dict[str, list[int]] = {}
+    for place, (head, label) in enumerate(zip(sources(labels), labels, strict=True)):
+        if head is not label:
+            places.setdefault(str(head), []).append(place)
+    found = {}
+    for head, columns in places.items():
+        known = X[~np.isnan(X[:, columns]).all(axis=1)][:, columns]
+        if np.isin(known, (0, 1)).all() and (known.sum(axis=1) == 1).all():
+            found[head] = columns
+    return found
 
 
 def without_columns(data: Any, names: Iterable[str]) -> tuple[Any, dict[str, Any]]:
@@ -296,7 +307,10 @@ def _column(name: str, column: Hashable, series: Any) -> NDArray[Any] | pd.Categ
     array = series.to_numpy()
     if array.dtype.kind in "biuf" and array.ndim == 1:
         return array
-    kinds = {type(each).__name__ for each in array.ravel()[:1000] if each is not None}
+    missing = pd.isna(array)
+    kinds = {type(each).__name__ for each in array[~missing][:1000]}
+    if array.ndim == 1 and kinds and kinds <= {"bool", "bool_"}:
+        return np.where(missing, np.nan, array).astype("float64")
     if array.dtype.kind in "mM" or kinds & DATES:
         raise _dates(name, column)
     what = f"objects ({', '.join(sorted(kinds))})" if array.dtype.kind == "O" else str(array.dtype)
@@ -319,7 +333,7 @@ def _fresh_labels(name: str, columns: Columns) -> list[str]:
             continue
         if not len(each):
             raise ValueError(f"{name} is empty; pass at least one row.")
-        _require_levels(name, column, each)
+        _require_several_levels(name, column, each)
         if not each.ordered:
             _require_words(name, column, each)
         labels += [f"{column}[{level}]" for level in each.categories]
@@ -361,26 +375,27 @@ def _entries(
             )
         return {None: given}
     given = pd.Categorical(given)
-    _require_levels(name, column, given)
+    missing = given.codes < 0
     known = {level: number for number, level in enumerate(levels)}
-    rows = np.array([known.get(str(each), -1) for each in given.categories], int)[given.codes]
-    unknown = list(dict.fromkeys(map(str, np.asarray(given)[rows < 0])))
+    rows = np.array([*(known.get(str(each), -1) for each in given.categories), -1])[given.codes]
+    unknown = list(dict.fromkeys(map(str, np.asarray(given)[(rows < 0) & ~missing])))
     if unknown:
         raise ValueError(
             f"{name} has {listed(unknown)} in the column {column!r}, of which the model knows "
             f"{listed(levels)}; leave those rows out, or give the column effects of groups, which "
             "predict draws for new ones."
         )
-    return {level: rows == number for level, number in known.items()}
+    if not missing.any():
+        return {level: rows == number for level, number in known.items()}
+    return {level: np.where(missing, np.nan, rows == number) for level, number in known.items()}
 
 
-def _require_levels(name: str, column: Hashable, given: pd.Categorical) -> None:
-    """Check that there are no missing entries."""
-    missing = int((given.codes < 0).sum())
-    if missing:
+def _require_several_levels(name: str, column: Hashable, given: pd.Categorical) -> None:
+    """Check that missing entries may have one level or another."""
+    if len(given.categories) < 2 and (given.codes < 0).any():
         raise ValueError(
-            f"{name} has {missing} missing entries in the column {column!r}; remove those rows, or "
-            'make a level of them, such as "unknown".'
+            f"{name} has missing entries beside {listed(given.categories) or 'nothing'} in the "
+            f'column {column!r}; make a level of them, such as "unknown", or leave the column out.'
         )
 
 

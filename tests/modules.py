@@ -65,7 +65,8 @@ TESTED_IN = {
     "models/test_convolutional": ["models/parts/convolutions"],
     "models/test_hierarchical": ["models/parts/groups"],
     "models/test_intermediate_noise": [
-        *("models/parts/data", "models/parts/noise", "models/parts/scaffold"),
+        *("models/parts/data", "models/parts/inputs", "models/parts/noise"),
+        "models/parts/scaffold",
     ],
     "models/test_wide": ["models/parts/readout"],
     "models/test_bow_tie": ["models/parts/shrinkage"],

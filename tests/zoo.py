@@ -10,6 +10,7 @@ from collections.abc import Callable
 from functools import partial
 
 import numpy as np
+import pandas as pd
 import pymc as pm
 import pytensor.tensor as pt
 
@@ -37,6 +38,13 @@ def kept(build):
 def relu_network():
     """The smallest network of the builder: one layer, one output, one kink."""
     return nns.intermediate_noise_mlp(X, np.abs(X[:, 0]), hidden=(3,), noise=0.1)
+
+
+@kept
+def network_with_missing_levels():
+    """A category of three levels, the first of which are missing."""
+    table = pd.DataFrame({"x": X[:, 0], "depot": [None, None, None, *"abc" * 3]})
+    return nns.intermediate_noise_mlp(table, X[:, 1], hidden=(3,), noise=0.1, missing="impute")
 
 
 @kept

@@ -35,6 +35,7 @@ from pymc_nnsteps.models.parts.convolutions import (
     convolution,
     sized,
 )
+from pymc_nnsteps.models.parts.inputs import Inputs
 from pymc_nnsteps.models.parts.likelihoods import (
     OfNoisyLayers,
     Start,
@@ -156,7 +157,7 @@ def intermediate_noise_cnn(
     layers.require_size(units, len(images))
     dims = ("obs", *("channel", "height", "width")[4 - images.ndim :])
     pixels = np.moveaxis(images.reshape(-1, *image), 1, -1).reshape(-1, image[0])
-    warn_of_scales(data.Inputs(pixels, None), found.real)
+    warn_of_scales(Inputs(pixels, None), found.real)
 
     def build() -> None:
         inputs = pm.Data("inputs", images, dims=dims)

@@ -1,26 +1,28 @@
 r"""Missing inputs of new rows, drawn from the law that the model states for its own.
 
-Each column with gaps is Normal given other columns (:mod:`~pymc_nnsteps.models.parts.imputation`):
-together :math:`x = a + B x + D e` with e of independent standard normal numbers, a triangular B,
-and the standard deviations on the diagonal of D. Of a row some columns :math:`o` are known. A draw
-x from the joint law becomes one given these, column by column, with the covariance S of all columns
-given those known so far:
+Each column of numbers with gaps is Normal given other columns
+(:mod:`~pymc_nnsteps.models.parts.imputation`): together :math:`x = a + B x + D e` with e of
+independent standard normal numbers, a triangular B, and the standard deviations on the diagonal of
+D. Of a row some columns :math:`o` are known. A draw x from the joint law becomes one given these,
+column by column, with the covariance S of all columns given those known so far:
 
 .. math:: x \leftarrow x + \frac{S_{\cdot j}}{S_{jj}} (o_j - x_j), \qquad
     S \leftarrow S - \frac{S_{\cdot j} S_{j \cdot}}{S_{jj}},
 
-known as conditioning by kriging, or Matheron's rule. So completed inputs are a function of the
-inputs and of noise, as latent layers are.
+known as conditioning by kriging, or Matheron's rule. A missing level of a category depends on none
+of the others. It is the number of the cumulated shares below :math:`\Phi(e)`, e a standard normal
+number. So completed inputs are a function of the inputs and of noise, as latent layers are.
 
 References
 ----------
 Doucet, *A Note on Efficient Conditional Simulation of Gaussian Distributions* (2010).
 """
 
+from abc import abstractmethod
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, override
 
 import numpy as np
 import pymc as pm
@@ -29,7 +31,7 @@ from numpy.typing import NDArray
 from pytensor.graph.basic import Constant, Variable, equal_computations
 from pytensor.graph.traversal import ancestors, graph_inputs, io_toposort
 from pytensor.tensor.elemwise import Elemwise
-from pytensor.tensor.random.basic import NormalRV
+from pytensor.tensor.random.basic import CategoricalRV, NormalRV
 from pytensor.tensor.sharedvar import TensorSharedVariable
 from pytensor.tensor.subtensor import (
     AdvancedIncSubtensor,
@@ -40,7 +42,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.affine import affine
 from pymc_nnsteps.graphs.errors import NotConjugate, declined_as
-from pymc_nnsteps.graphs.known import describe, has_law
+from pymc_nnsteps.graphs.known import describe, has_law, is_a
 from pymc_nnsteps.graphs.row_axes import MixesRows, Rows
 from pymc_nnsteps.graphs.rows import follow_rows
 from pymc_nnsteps.graphs.search import depends_on, once_per_model, parameters
@@ -48,19 +50,37 @@ from pymc_nnsteps.graphs.values import constant_or_none, substitute
 from pymc_nnsteps.prediction.gaps import without
 from pymc_nnsteps.prediction.row_data import Known
 
-__all__ = ["Imputation", "ImputedColumn", "imputation_of", "imputations_of"]
+__all__ = ["Imputation", "ImputedCategory", "ImputedColumn", "imputation_of", "imputations_of"]
 
 
 @dataclass(frozen=True)
-class ImputedColumn:
-    """Missing entries of one column."""
+class _Imputed:
+    """Missing entries of one column, or of the columns of one category."""
 
-    number: int
+    numbers: NDArray[np.intp]
     rows: NDArray[np.intp]
     # before, after of shape (n_obs, n_features): the inputs without these entries, and with them.
     before: TensorVariable
     after: TensorVariable
     entries: TensorVariable  # shape (n_missing,): the random variable of these
+
+    @abstractmethod
+    def of_rows(self, inputs: NDArray[np.floating]) -> NDArray[Any]:
+        """Entries of complete rows."""
+
+
+@dataclass(frozen=True)
+class ImputedColumn(_Imputed):
+    """Missing numbers."""
+
+    @property
+    def number(self) -> int:
+        """Number of the column."""
+        return int(self.numbers[0])
+
+    @override
+    def of_rows(self, inputs: NDArray[np.floating]) -> NDArray[Any]:
+        return inputs[:, self.number]
 
     @property
     def mean(self) -> Any:
@@ -77,6 +97,31 @@ class ImputedColumn:
 
 
 @dataclass(frozen=True)
+class ImputedCategory(_Imputed):
+    """Missing levels."""
+
+    @property
+    def shares(self) -> TensorVariable:
+        """Probabilities of the levels, shape (n_levels,)."""
+        shares: TensorVariable = parameters(self.entries)[-1]
+        if not all(shares.type.broadcastable[:-1]):
+            raise NotConjugate(f"the shares of {describe(self.entries)} vary")
+        return shares[0] if shares.ndim > 1 else shares
+
+    @property
+    def indicators(self) -> TensorVariable:
+        """Entries of the columns for each level, shape (n_levels, n_columns)."""
+        levels: TensorVariable = self.after.owner.inputs[1].owner.inputs[0]
+        return levels
+
+    @override
+    def of_rows(self, inputs: NDArray[np.floating]) -> NDArray[Any]:
+        levels = self.indicators.data  # type: ignore[attr-defined]
+        same = (inputs[:, None, self.numbers] == levels).all(axis=2)
+        return np.where(same.any(axis=1), same.argmax(axis=1), -1)
+
+
+@dataclass(frozen=True)
 class Imputation:
     """The laws of missing inputs of a model."""
 
@@ -84,21 +129,35 @@ class Imputation:
     # Completed inputs, in terms of the data container, NaN where entries are missing, of the
     # model's variables, and of the noise.
     made: dict[Variable, TensorVariable]
+    completed: TensorVariable  # the inputs with the variables of missing entries
     columns: tuple[ImputedColumn, ...]  # in the order in which they are completed
-    observed: tuple[TensorVariable, ...]  # the other entries of each column
-    noise: TensorVariable  # shape (n_obs, n_columns): standard normal
+    categories: tuple[ImputedCategory, ...]
+    observed: tuple[TensorVariable, ...]  # the other entries of each of these
+    noise: TensorVariable  # shape (n_obs, n_columns + n_categories): standard normal
     missing: NDArray[np.bool_]  # shape (n_obs, n_features): of the model's own rows
 
     @property
     def inputs(self) -> TensorVariable:
         """What is completed, of shape (n_obs, n_features): the data, perhaps standardised."""
-        return self.columns[0].before
+        return next(iter(self.made)).owner.inputs[0]
+
+    @property
+    def entries(self) -> list[TensorVariable]:
+        """The random variables of missing entries."""
+        return [each.entries for each in (*self.columns, *self.categories)]
+
+    @property
+    def missing_numbers(self) -> NDArray[np.bool_]:
+        """Where entries of columns of numbers are missing."""
+        numbers = [column.number for column in self.columns]
+        return self.missing & np.isin(np.arange(self.missing.shape[1]), numbers)
 
     @property
     def holds_own_rows(self) -> bool:
         """Whether the container has the rows at present whose known entries the laws observe."""
         inputs, values = self.inputs.eval(mode="FAST_COMPILE"), self.model.rvs_to_values
-        known = (np.delete(inputs[:, column.number], column.rows) for column in self.columns)
+        imputed = (*self.columns, *self.categories)
+        known = (np.delete(each.of_rows(inputs), each.rows) for each in imputed)
         return len(inputs) == len(self.missing) and all(
             np.allclose(entries, values[rv].eval(mode="FAST_COMPILE"))
             for entries, rv in zip(known, self.observed, strict=True)
@@ -120,21 +179,31 @@ def imputation_of(model: pm.Model, container: TensorSharedVariable) -> Imputatio
 
     It raises :class:`.NotConjugate` if these are not known to be Gaussian, row by row.
     """
-    columns = tuple(_columns(model, container))
-    if not columns:
+    found = list(_imputed(model, container))
+    if not found:
         return None
+    columns = tuple(each for each in found if isinstance(each, ImputedColumn))
+    categories = tuple(each for each in found if isinstance(each, ImputedCategory))
     n_features = container.get_value(borrow=True).shape[1]
-    noise = pt.tensor("noise of missing inputs", dtype="float64", shape=(None, len(columns)))
+    noise = pt.tensor("noise of missing inputs", dtype="float64", shape=(None, len(found)))
     with declined_as(f"predict cannot draw missing entries of {describe(container)}"):
-        completed = _completed(model, columns, n_features, noise)
-        observed, lengths = zip(*(_observed(model, column) for column in columns), strict=True)
+        drawn = _drawn_numbers(model, found[0].before, columns, categories, n_features, noise)
+        for k, category in enumerate(categories, len(columns)):
+            drawn = drawn + _drawn_levels(category, n_features, noise[:, k])
+        inputs = found[0].before
+        drawn = pt.where(pt.isnan(inputs), drawn, inputs).astype(inputs.dtype)
+        laws = [_observed(model, each) for each in (*columns, *categories)]
+        observed, lengths = zip(*laws, strict=True)
         if len(set(lengths)) > 1:
             raise NotConjugate("its columns have different numbers of rows")
     missing = np.zeros((lengths[0], n_features), dtype=bool)
-    for column in columns:
-        missing[column.rows, column.number] = True
-    made: dict[Any, Any] = dict.fromkeys([column.after for column in columns], completed)
-    return Imputation(without(model, observed), made, columns, observed, noise, missing)
+    for each in found:
+        missing[np.ix_(each.rows, each.numbers)] = True
+    made: dict[Any, Any] = dict.fromkeys([each.after for each in found], drawn)
+    whole = found[-1].after
+    return Imputation(
+        without(model, observed), made, whole, columns, categories, observed, noise, missing
+    )
 
 
 def imputations_of(model: pm.Model) -> list[Imputation]:
@@ -147,22 +216,37 @@ def imputations_of(model: pm.Model) -> list[Imputation]:
     return [each for each in found if each is not None]
 
 
-def _columns(model: pm.Model, container: TensorSharedVariable) -> Iterator[ImputedColumn]:
+def _imputed(
+    model: pm.Model, container: TensorSharedVariable
+) -> Iterator[ImputedColumn | ImputedCategory]:
     """Columns with missing entries, in the order in which they are completed."""
     before: Any = None
     node: Any
     for node in io_toposort([], [*model.basic_RVs, *model.deterministics, *model.potentials]):
-        if not isinstance(node.op, AdvancedIncSubtensor) or node.inputs[1] not in model.free_RVs:
+        if not isinstance(node.op, AdvancedIncSubtensor):
             continue
-        table, entries, *given = node.inputs
+        table, put, *given = node.inputs
+        levels, entries = _levels_of(put)
+        if entries not in model.free_RVs:
+            continue
         is_first = before is None and _has_columns_of(table, container)
         indices = indices_from_subtensor(given, node.op.idx_list)
         if (is_first or table is before) and len(indices) == 2:
             rows, number = map(constant_or_none, indices)
             if rows is None or number is None:
                 return
-            yield ImputedColumn(int(number), rows, table, node.outputs[0], entries)
+            kind = ImputedColumn if levels is None else ImputedCategory
+            yield kind(np.ravel(number), np.ravel(rows), table, node.outputs[0], entries)
             before = node.outputs[0]
+
+
+def _levels_of(put: Any) -> tuple[Any, Any]:
+    """Indicators that levels pick rows of, if these are put into a table, and what is random."""
+    if put.owner is not None and isinstance(put.owner.op, AdvancedSubtensor):
+        levels, *picked = put.owner.inputs
+        if isinstance(levels, Constant) and len(picked) == 1:
+            return levels, picked[0]
+    return None, put
 
 
 def _has_columns_of(table: Variable, container: TensorSharedVariable) -> bool:
@@ -188,8 +272,16 @@ def _picked(parameter: Any) -> tuple[Any, NDArray[Any] | None]:
     return full, constant_or_none(rows)
 
 
-def _observed(model: pm.Model, column: ImputedColumn) -> tuple[TensorVariable, int]:
+def _observed(model: pm.Model, column: _Imputed) -> tuple[TensorVariable, int]:
     """The variable of a column's other entries, which has the same law; number of all entries."""
+    if not isinstance(column, ImputedColumn):
+        for rv in model.observed_RVs:
+            if is_a(rv, CategoricalRV) and equal_computations(
+                [parameters(rv)[-1]], [parameters(column.entries)[-1]]
+            ):
+                known = model.rvs_to_values[rv].shape[0].eval(mode="FAST_COMPILE")
+                return rv, int(known) + len(column.rows)
+        raise NotConjugate(f"no observed variable has the law of {describe(column.entries)}")
     sigma = parameters(column.entries)[1]
     for rv in model.observed_RVs:
         if not has_law(model, rv, NormalRV):
@@ -204,13 +296,20 @@ def _observed(model: pm.Model, column: ImputedColumn) -> tuple[TensorVariable, i
     raise NotConjugate(f"no observed variable has the law of {describe(column.entries)}")
 
 
-def _completed(
-    model: pm.Model, columns: Sequence[ImputedColumn], n_features: int, noise: TensorVariable
+def _drawn_numbers(
+    model: pm.Model,
+    inputs: TensorVariable,
+    columns: Sequence[ImputedColumn],
+    categories: Sequence[ImputedCategory],
+    n_features: int,
+    noise: TensorVariable,
 ) -> TensorVariable:
-    """The inputs with a draw of each entry that is NaN, given the others of its row."""
-    inputs = columns[0].before
+    """Draws of all entries of columns of numbers given the others of a row, zero elsewhere."""
+    if not columns:
+        return pt.zeros_like(inputs)
     numbers = [column.number for column in columns]
-    others = np.setdiff1d(np.arange(n_features), numbers)
+    of_levels = [number for category in categories for number in category.numbers]
+    others = np.setdiff1d(np.arange(n_features), [*numbers, *of_levels])
     lines = pt.stack(
         [
             _line(model, column, [*others, *numbers[:k]], n_features)
@@ -223,16 +322,28 @@ def _completed(
     root = solved * scales
     without_gaps = pt.where(np.isin(np.arange(n_features), others), inputs, 0.0)
     x = (lines[:, 0] + without_gaps @ lines[:, 1:].T) @ solved.T
-    x, covariance = x + noise @ root.T, (root @ root.T)[None]
+    x, covariance = x + noise[:, : len(columns)] @ root.T, (root @ root.T)[None]
     for k, number in enumerate(numbers):
         known = inputs[:, number]
         gain = covariance[:, :, k] / covariance[:, k, k][:, None]
         gain = pt.where(pt.isnan(known)[:, None], 0.0, gain)
         x = x + gain * pt.where(pt.isnan(known), 0.0, known - x[:, k])[:, None]
         covariance = covariance - gain[:, :, None] * covariance[:, k, :][:, None, :]
-    position = np.zeros(n_features, dtype=int)
-    position[numbers] = range(len(numbers))
-    return pt.where(pt.isnan(inputs), x[:, position], inputs).astype(inputs.dtype)
+    return x @ np.eye(n_features)[numbers]
+
+
+def _drawn_levels(
+    category: ImputedCategory, n_features: int, noise: TensorVariable
+) -> TensorVariable:
+    """Indicators of draws of levels in their columns, zero elsewhere."""
+    name = describe(category.entries)
+    if not is_a(category.entries, CategoricalRV):
+        raise NotConjugate(f"{name} is not Categorical")
+    if depends_on(category.shares, {category.before}):
+        raise NotConjugate(f"the shares of {name} depend on other columns")
+    below = (1 + pt.erf(noise / np.sqrt(2))) / 2
+    level = pt.gt(below[:, None], pt.cumsum(category.shares)[:-1]).sum(axis=1)
+    return category.indicators[level] @ np.eye(n_features)[category.numbers]
 
 
 def _line(

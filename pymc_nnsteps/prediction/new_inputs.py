@@ -53,7 +53,14 @@ from pymc_nnsteps.prediction.posterior import (
     unstacked,
 )
 from pymc_nnsteps.prediction.row_data import RowData, given_rows, rows_of
-from pymc_nnsteps.tables import Table, in_type, is_table, require_same_rows, without_columns
+from pymc_nnsteps.tables import (
+    Table,
+    in_type,
+    is_table,
+    require_same_rows,
+    sources,
+    without_columns,
+)
 
 Kind = Literal["function", "probability", "response"]
 
@@ -440,10 +447,11 @@ def _read(
             f"model's {container.name}; got {X.shape}{single}."
         )
     imputation = imputation_of(model, container) if np.isnan(X).any() else None
+    columns = sources(table.columns or ())
     if imputation is None:
-        require_finite(argument, X, columns=table.columns)
+        require_finite(argument, X, columns=columns)
     else:
         drawn = np.isnan(X) & imputation.missing.any(axis=0)
         advice = "the model has laws of columns with missing entries among its own rows only"
-        require_finite(argument, np.where(drawn, 0, X), advice, table.columns)
+        require_finite(argument, np.where(drawn, 0, X), advice, columns)
     return table, X, others

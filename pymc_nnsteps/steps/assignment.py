@@ -31,7 +31,7 @@ from pymc_nnsteps.graphs.search import once_per_model
 from pymc_nnsteps.graphs.shapes import shapes_of
 from pymc_nnsteps.kernels.compiling import without_bookkeeping
 from pymc_nnsteps.network.functional import WIDE
-from pymc_nnsteps.steps.imputed_rows import moved_by_gradients
+from pymc_nnsteps.steps.imputed_rows import imputed_levels, moved_by_gradients
 from pymc_nnsteps.steps.information import is_expected
 from pymc_nnsteps.steps.integrated import block_to_collapse
 from pymc_nnsteps.steps.network_curvature import NetworkCurvature, network_curvature
@@ -170,6 +170,17 @@ def hmc_is_competent(rv: TensorVariable) -> bool:
     return reason is None and rv in moved
 
 
+def levels_are_drawn(rv: TensorVariable) -> bool:
+    """Whether missing levels that no step has been given for are drawn row by row."""
+    model = _model_to_sample()
+    return model is not None and rv in _levels(model)
+
+
+def _levels(model: pm.Model) -> list[TensorVariable]:
+    """Missing levels that are drawn row by row."""
+    return [category.entries for _, category in imputed_levels(model)]
+
+
 @once_per_model
 @without_bookkeeping()
 def _is_readable(model: pm.Model) -> bool:
@@ -214,6 +225,8 @@ def beside_gibbs(model: pm.Model) -> list[tuple[TensorVariable, str, str]]:
             step, why = _of_pymc(rv), "nns.set_auto_assign(False) has turned off other steps"
         elif _gibbs_takes(model, rv):
             continue
+        elif rv in _levels(model):
+            step, why = "ImputedLevels", "missing levels, drawn row by row given all else"
         elif rv in networks.wide:
             step, why = "PCNL", WIDE_REASON
         elif rv in by_gradients and curvature is not None:
@@ -263,6 +276,7 @@ def _beside_gibbs_in(
     model: pm.Model, left: tuple[TensorVariable, ...]
 ) -> tuple[tuple[TensorVariable, ...], str | None]:
     """Variables without a step that Gibbs does not take; the reason if HMC does not move them."""
+    left = tuple(rv for rv in left if rv not in _levels(model))
     moved = tuple(rv for rv in left if not _gibbs_takes(model, rv))
     return moved, _why_not_moved(model, left, moved)
 

@@ -42,7 +42,7 @@ from pymc_nnsteps.graphs.row_axes import MixesRows, Rows
 from pymc_nnsteps.graphs.rows import follow_rows
 from pymc_nnsteps.graphs.search import depends_on, once_per_model, parameters
 from pymc_nnsteps.graphs.values import substitute
-from pymc_nnsteps.prediction.imputation import Imputation, imputations_of
+from pymc_nnsteps.prediction.imputation import Imputation, ImputedCategory, imputations_of
 from pymc_nnsteps.prediction.laws import log_density
 from pymc_nnsteps.prediction.row_data import Known, arrays_in, with_rows
 from pymc_nnsteps.steps.compiled import Compiled
@@ -67,7 +67,7 @@ class RowMove:
     @property
     def completed(self) -> TensorVariable:
         """The inputs with all missing entries."""
-        return self.imputation.columns[-1].after
+        return self.imputation.completed
 
     @property
     def moved(self) -> list[TensorVariable]:
@@ -76,8 +76,14 @@ class RowMove:
 
 
 def imputed_rows(model: pm.Model, moved: Collection[TensorVariable]) -> list[RowMove]:
-    """Moves of the tables with missing entries whose variables are all among some."""
-    return [move for move in _moves_of(model) if set(move.moved) <= set(moved)]
+    """Moves of the tables with missing numbers whose variables are all among some."""
+    found = [move for move in _moves_of(model) if move.imputation.columns]
+    return [move for move in found if set(move.moved) <= set(moved)]
+
+
+def imputed_levels(model: pm.Model) -> list[tuple[RowMove, ImputedCategory]]:
+    """Categories with missing levels that are drawn row by row, and what moves with them."""
+    return [(move, each) for move in _moves_of(model) for each in move.imputation.categories]
 
 
 def moved_by_gradients(model: pm.Model, rvs: Sequence[TensorVariable]) -> list[TensorVariable]:
@@ -100,7 +106,7 @@ def _moves_of(model: pm.Model) -> list[RowMove]:
 
 def _read(model: pm.Model, imputation: Imputation) -> RowMove:
     """What depends on the rows of completed inputs, each row on its own alone."""
-    completed: Any = imputation.columns[-1].after
+    completed: Any = imputation.completed
     rows, candidates = {completed: completed.type()}, set(arrays_in(model.basic_RVs))
     move, _ = with_rows(lambda known: _follow(model, imputation, known), rows, candidates)
     return move
@@ -108,8 +114,8 @@ def _read(model: pm.Model, imputation: Imputation) -> RowMove:
 
 def _follow(model: pm.Model, imputation: Imputation, rows: Known) -> RowMove:
     """The layers and other variables behind rows that are known."""
-    changed: set[Variable] = {imputation.columns[-1].after}
-    entries = [column.entries for column in imputation.columns]
+    changed: set[Variable] = {imputation.completed}
+    entries = imputation.entries
     laws, barriers = {*entries, *imputation.observed}, {*changed, *model.basic_RVs}
     known: Known = {rv: (rv, None) for rv in model.free_RVs} | rows
     layers, judges = [], {}
@@ -140,6 +146,15 @@ def _follow(model: pm.Model, imputation: Imputation, rows: Known) -> RowMove:
     return RowMove(imputation, tuple(layers), judges)
 
 
+def require_own_rows(imputation: Imputation) -> None:
+    """Check that data containers have the rows whose entries are missing."""
+    if not imputation.holds_own_rows:
+        raise ValueError(
+            "pm.set_data has changed columns with missing entries, which belong to the model's own "
+            f"rows ({describe(imputation.entries[0])}): build the model anew."
+        )
+
+
 class ImputedRows:
     """New values of missing inputs and of layers behind them, of tables that a step moves whole.
 
@@ -162,12 +177,8 @@ class ImputedRows:
             return Compiled([*given, *values], model.replace_rvs_by_values(outputs), compile_kwargs)
 
         for move in imputed_rows(model, moved):
-            if not move.imputation.holds_own_rows:
-                raise ValueError(
-                    "pm.set_data has changed columns with missing entries, which belong to the "
-                    f"model's own rows ({describe(move.moved[0])}): build the model anew."
-                )
-            shape = len(STEPS), len(move.imputation.missing), len(move.imputation.columns)
+            require_own_rows(move.imputation)
+            shape = len(STEPS), len(move.imputation.missing), len(move.imputation.entries)
             noise = pt.tensor(dtype="float64", shape=shape)
             x = move.completed
             place, centre, change = x.type(), x.type(), x.type()
@@ -186,7 +197,7 @@ class ImputedRows:
                     compiled([place, level], _new_values(model, move, place, level)),
                 ]
             names = [str(model.rvs_to_values[rv].name) for rv in move.moved]
-            self._moves.append((names, shape, move.imputation.missing, functions))
+            self._moves.append((names, shape, move.imputation.missing_numbers, functions))
 
     def __call__(
         self, rng: np.random.Generator, point: Mapping[str, NDArray[Any]]
@@ -240,7 +251,7 @@ def _followed(
 def _drawn(move: RowMove, noise: TensorVariable) -> list[TensorVariable]:
     """Inputs with means of the missing entries, and differences from these of a draw a step."""
     imputation = move.imputation
-    given = pt.where(imputation.missing, np.nan, imputation.inputs)
+    given = pt.where(imputation.missing_numbers, np.nan, imputation.completed)
     [law] = {*imputation.made.values()}
     centre, *draws = (
         substitute([law], {imputation.inputs: given, imputation.noise: e})[0]
@@ -261,21 +272,21 @@ def _density_and_slopes(
     model: pm.Model, move: RowMove, place: TensorVariable
 ) -> list[TensorVariable]:
     """Log density of each row at completed inputs, with its derivatives in missing entries."""
-    density = _judged(model, move, _moved_along(move, place))
+    density = judged(model, move, moved_along(move, place))
     for column in move.imputation.columns:
         [mean] = substitute([column.mean], {column.before: place})
         density -= pt.sqr((place[:, column.number] - mean) / column.sigma) / 2
     [density] = model.replace_rvs_by_values([density])
     slopes: Any = pt.grad(density.sum(), place)
-    return [density, pt.where(move.imputation.missing, slopes, 0.0)]
+    return [density, pt.where(move.imputation.missing_numbers, slopes, 0.0)]
 
 
 def _new_values(
     model: pm.Model, move: RowMove, proposed: TensorVariable, level: TensorVariable
 ) -> list[TensorVariable]:
     """Values of what is moved after each row has been proposed and judged."""
-    new = _moved_along(move, proposed)
-    accepted = pt.lt(level, _judged(model, move, new) - _judged(model, move, {}))
+    new = moved_along(move, proposed)
+    accepted = pt.lt(level, judged(model, move, new) - judged(model, move, {}))
     found = []
     for column in move.imputation.columns:
         moved = proposed[column.rows, column.number]
@@ -285,7 +296,7 @@ def _new_values(
     return found
 
 
-def _moved_along(move: RowMove, proposed: TensorVariable) -> dict[Any, Any]:
+def moved_along(move: RowMove, proposed: TensorVariable) -> dict[Any, Any]:
     """Completed inputs and the layers behind them, with the noise of these held."""
     new: dict[Any, Any] = {move.completed: proposed}
     for rv in move.layers:
@@ -295,7 +306,7 @@ def _moved_along(move: RowMove, proposed: TensorVariable) -> dict[Any, Any]:
     return new
 
 
-def _judged(model: pm.Model, move: RowMove, new: Mapping[Any, Any]) -> Any:
+def judged(model: pm.Model, move: RowMove, new: Mapping[Any, Any]) -> Any:
     """Log density of what judges each row, with new values of what moves."""
     total: Any = 0.0
     for rv, (placeholder, before) in move.judges.items():

@@ -165,9 +165,7 @@ def _is_summed(model: pm.Model, rv: TensorVariable) -> bool:
 
 def _laws_of_missing_inputs(model: pm.Model) -> set[TensorVariable]:
     """Variables that the laws of missing inputs depend on, if Gibbs knows their own."""
-    entries = {
-        column.entries for imputation in imputations_of(model) for column in imputation.columns
-    }
+    entries = {rv for imputation in imputations_of(model) for rv in imputation.entries}
     stated = stated_in([p for rv in entries for p in parameters(rv)], model.basic_RVs)
     return {rv for rv in stated.intersection(model.free_RVs) - entries if has_law(model, rv)}
 

@@ -59,7 +59,7 @@ CASES = {
     "complex X": ({"X": X + 0j}, "X must be numeric; got dtype complex128"),
     "text with gaps": (
         {"X": pd.DataFrame({"a": Y, "city": [*"abcd", None, None]})},
-        "X has 2 missing entries in the column 'city'; remove those rows",
+        "X has 2 NaN .* .2 in the column 'city'.; remove or impute them",
     ),
     "numbers as text": (
         {"X": pd.DataFrame({"a": list("121323")})},

@@ -3,10 +3,12 @@
 import itertools
 
 import numpy as np
+import pandas as pd
 import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 import pytest
+import xarray as xr
 from scipy import stats
 
 import pymc_nnsteps as nns
@@ -193,3 +195,44 @@ def test_laws_that_are_not_gaussian_are_declined():
         pm.Normal("y", pm.Deterministic("f", x.sum(axis=1)), 1, observed=np.zeros(12))
     with pytest.raises(ValueError, match="missing entries of inputs: missing is not Normal"):
         nns.predict(made_up(model), X[:3], model=model)
+
+
+def test_missing_levels_have_their_shares():
+    """Mixtures over levels, by hand; would catch levels of other rows, or those cumulated wrongly.
+
+    Likelihoods by importance weights of a law with jumps, and predictions by their moments.
+    """
+    X = pd.DataFrame({"depot": [*"abcabc", None, None], "new": [True, False] * 4, "km": range(8)})
+    X["new"] = X["new"].where(X.index != 7).astype(object)
+    w, y = np.array([1.0, -0.5, 0.36, 0.8, 0.1]), RNG.normal(size=8)
+    with pm.Model() as model:
+        x = nns.blocks.table(X, missing="impute")
+        pm.Normal("y", pm.Deterministic("f", x @ w), 0.5, observed=y)
+    shares, new = np.array([0.2, 0.5, 0.3]), np.array([0.6, 0.4])
+    draws = np.arange(20000)
+    coords = {"chain": [0], "draw": draws}
+
+    def repeated(p, dim="level"):
+        return ("chain", "draw", dim), np.tile(p, (1, len(draws), 1))
+
+    posterior = xr.Dataset({"inputs::depot_shares": repeated(shares)}, coords)
+    posterior["inputs::new_shares"] = repeated(new, "two")
+    at_6, at_7 = w[:3] + 1.4, w[:3, None] + [0.7, 1.5]
+    found = nns.predict(posterior, X[6:], model=model, random_seed=1, progressbar=False)
+    for row, (f, p) in enumerate([(at_6, shares), (at_7, shares[:, None] * new)]):
+        drawn = found.values[0, :, row, 0]
+        for value, probability in zip(f.ravel(), p.ravel(), strict=True):
+            error = np.sqrt(probability * (1 - probability) / len(draws))
+            assert abs(np.isclose(drawn, value).mean() - probability) < 4 * error
+    log = nns.log_likelihood(
+        posterior.isel(draw=[0]), model, noise_draws=20000, random_seed=0, progressbar=False
+    )
+    got, errors = (log[name]["y"].values[0, 0] for name in log.children if name != "posterior")
+    known = nns.encode(X[:6], model=model)["inputs"] @ w
+    np.testing.assert_allclose(got[:6], stats.norm.logpdf(y[:6], known, 0.5))
+    wanted = [
+        np.log((shares * stats.norm.pdf(y[6], at_6, 0.5)).sum()),
+        np.log((shares[:, None] * new * stats.norm.pdf(y[7], at_7, 0.5)).sum()),
+    ]
+    assert (errors[6:] < 0.03).all()
+    assert (np.abs(got[6:] - wanted) < 4 * errors[6:]).all()

@@ -12,12 +12,14 @@ import pymc as pm
 
 import pymc_nnsteps as nns
 from pymc_nnsteps.kernels.compiling import c_by_default
+from pymc_nnsteps.steps.imputed_levels import ImputedLevels
 from tests.zoo import (
     bow_tie_network,
     deep_network,
     gaussian_process,
     hierarchical_network,
     multinomial_network,
+    network_with_missing_levels,
     regression,
     relu_network,
     smooth_network,
@@ -44,6 +46,7 @@ IN_C = {"compile_kwargs": c_by_default()}
 """For steps that Numba compiles unless they are told otherwise."""
 
 CASES = {
+    "levels": Case(ImputedLevels, network_with_missing_levels, ("inputs::depot_missing",)),
     "gibbs-relu": Case(nns.Gibbs, relu_network),
     "gibbs-deep": Case(nns.Gibbs, deep_network),
     "gibbs-parallel": Case(

@@ -38,11 +38,13 @@ def table(
         As for :func:`~pymc_nnsteps.hierarchical_mlp`.
     missing : {None, "impute"}
         ``"impute"``: missing entries (NaN) are variables of the model, drawn with the others. Each
-        column with gaps, such as ``"age"``, is Normal given the columns without gaps and those with
-        fewer gaps, in a linear regression: ``"inputs::age_weights"``, the intercept first, are N(0,
-        1), ``"inputs::age_sigma"`` is half-normal, and ``"inputs::age_missing"`` are the entries,
-        in the units of the inputs of the network. The entries are missing at random: whether an
-        entry is missing depends on what is observed only.
+        column of numbers with gaps, such as ``"age"``, is Normal given the columns without gaps and
+        those with fewer gaps, in a linear regression: ``"inputs::age_weights"``, the intercept
+        first, are N(0, 1), ``"inputs::age_sigma"`` is half-normal, and ``"inputs::age_missing"``
+        are the entries, in the units of the inputs of the network. Categories, booleans and columns
+        of 0 and 1 with gaps are Categorical and enter no regression: ``"inputs::depot_shares"`` are
+        uniform on the simplex, ``"inputs::depot_missing"`` are the numbers of the levels. The
+        entries are missing at random: whether an entry is missing depends on what is observed only.
     embed : mapping of str to int, optional
         Columns of text or categories whose levels are to be rows of a learnt matrix, with as many
         columns: :math:`x_i` has the entries :math:`E_{c_i \cdot}` in place of the indicators of

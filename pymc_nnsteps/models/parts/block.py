@@ -29,7 +29,7 @@ from pymc_nnsteps.models.parts.context import (
     check_names,
     rehearsed,
 )
-from pymc_nnsteps.models.parts.data import Inputs
+from pymc_nnsteps.models.parts.inputs import Inputs
 from pymc_nnsteps.models.parts.likelihoods import Start
 from pymc_nnsteps.models.parts.scaffold import warn_of_scales
 from pymc_nnsteps.tables import is_table, numbers

@@ -6,13 +6,10 @@ with one sentence that names the argument and a remedy.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import pandas as pd
-import pymc as pm
-import pytensor.tensor as pt
 from numpy.typing import ArrayLike, NDArray
 from pytensor import config
 from pytensor.tensor import TensorVariable
@@ -23,8 +20,7 @@ from pymc_nnsteps.arguments import (
     require_choice,
     require_finite,
 )
-from pymc_nnsteps.models.parts.context import Dim
-from pymc_nnsteps.models.parts.imputation import completed
+from pymc_nnsteps.models.parts.inputs import Embedding, Inputs
 from pymc_nnsteps.tables import (
     Table,
     as_array,
@@ -33,106 +29,13 @@ from pymc_nnsteps.tables import (
     in_type,
     level_of,
     numbers,
+    sources,
 )
 
 Missing = Literal["impute"] | None
 
 Observed = TensorVariable | np.ma.MaskedArray
 """Targets as a distribution is given them: a data container, or an array with gaps."""
-
-
-@dataclass(frozen=True)
-class Embedding:
-    """A category whose levels are rows of a learnt matrix."""
-
-    column: str
-    levels: Mapping[int, str]  # the level of each column of the table that is its indicator
-    width: int  # number of columns of the matrix
-
-    @property
-    def name(self) -> str:
-        """Name of the matrix."""
-        return f"{self.column}::E"
-
-    @property
-    def dims(self) -> dict[str, Dim]:
-        """Dimensions of the matrix."""
-        levels = Dim(len(self.levels), tuple(self.levels.values()))
-        return {f"{self.column}::level": levels, f"{self.column}::embedding": Dim(self.width)}
-
-
-@dataclass(frozen=True)
-class Inputs:
-    """Inputs of shape ``(n_obs, ...)`` and the names of their columns, if they have any."""
-
-    table: NDArray[np.floating]  # the inputs as they are given, which the data container holds
-    features: tuple[object, ...] | None
-    # shape (n_features,), or None: the inputs of the network are ``(table - offset) / scale``.
-    offset: NDArray[np.floating] | None = None
-    scale: NDArray[np.floating] | None = None
-    embeddings: tuple[Embedding, ...] = ()
-
-    @cached_property
-    def kept(self) -> list[int]:
-        """Columns of the table that the network sees themselves."""
-        embedded = {column for each in self.embeddings for column in each.levels}
-        return [column for column in range(self.table.shape[1]) if column not in embedded]
-
-    @property
-    def of_network(self) -> dict[str, Dim]:
-        """The dimension of the inputs of the network."""
-        if not self.embeddings:
-            return {"feature": Dim(self.table.shape[1], self.features)}
-        labels = [*(self.features or ())]
-        learnt = [f"{each.name}[{k}]" for each in self.embeddings for k in range(each.width)]
-        of_inputs = (*(labels[column] for column in self.kept), *learnt)
-        return {"input": Dim(len(of_inputs), of_inputs)}
-
-    def dims(self, feature: str) -> dict[str, Dim]:
-        """Dimensions of the columns of the table, and of what is learnt of categories."""
-        found = {feature: Dim(self.table.shape[1], self.features)}
-        for each in self.embeddings:
-            found |= each.dims
-        return found
-
-    @property
-    def filled(self) -> NDArray[np.floating]:
-        """The table, with the mean of a column where entries are missing."""
-        missing = np.isnan(self.table)
-        if not missing.any():
-            return self.table
-        filled = np.where(missing, np.nanmean(self.table, axis=0), self.table)
-        return filled.astype(self.table.dtype)
-
-    @property
-    def values(self) -> NDArray[np.floating]:
-        """Inputs of the network, of the table without gaps."""
-        values: NDArray[np.floating] = self.seen(self.filled)
-        return values
-
-    def seen(self, table: Any) -> Any:
-        """Inputs of the network for rows, which are an array or a tensor."""
-        return table if self.scale is None else (table - self.offset) / self.scale
-
-    def add(self, name: str, dims: tuple[str | None, str | None]) -> TensorVariable:
-        """Add their data container to the model of the context, and return what is seen.
-
-        Missing entries are variables of the model; the container has the means of their columns.
-        """
-        seen: TensorVariable = self.seen(pm.Data(name, self.filled, dims=dims))
-        if np.isnan(self.table).any():
-            with pm.Model(name=name):
-                columns = self.features or range(self.table.shape[1])
-                seen = completed(seen, self.seen(self.table), columns)
-        if not self.embeddings:
-            return seen
-        parts = [seen[:, np.array(self.kept, int)]]
-        for each in self.embeddings:
-            shape = [dim.length for dim in each.dims.values()]
-            matrix = pm.Normal(each.name, shape=shape, dims=tuple(each.dims))
-            parts.append(seen[:, np.array([*each.levels])] @ matrix)
-        together: TensorVariable = pt.concatenate(parts, axis=1)
-        return together
 
 
 @dataclass(frozen=True)
@@ -195,7 +98,7 @@ def inputs(
     ways = {"X": 'missing="impute"', "x": 'nns.blocks.table(x, missing="impute")'}
     advice = f"remove or impute them, or pass {ways[name]} to have them drawn"
     advice = "make those NaN that are to be drawn" if missing else advice
-    require_finite(name, known, advice, table.columns)
+    require_finite(name, known, advice, sources(table.columns or ()))
     embeddings = _embeddings(embed, table.columns or ())
     if not standardize:
         return Inputs(values, table.columns, embeddings=embeddings)

@@ -1,12 +1,17 @@
 r"""Laws of inputs of which some are missing.
 
-Columns without gaps are given. Each other column j is Normal about a linear function of these and
-of the columns with gaps before it, of which fewer entries are missing:
+Columns without gaps are given. Each other column j of numbers is Normal about a linear function of
+these and of the columns with gaps before it, of which fewer entries are missing:
 
 .. math:: x_j \mid x_{<j} \sim N(w_{j0} + x_{<j} w_j,\ \sigma_j^2),
 
 which is a Gaussian law of all columns with gaps, with any covariance, in the parametrisation of
-Pourahmadi (1999, eq. 2-3). Missing entries are variables of the model: the targets inform them too.
+Pourahmadi (1999, eq. 2-3). Levels c of a category with gaps are drawn by their shares,
+
+.. math:: c \mid p \sim \text{Categorical}(p), \qquad p \sim \text{Dirichlet}(1, \dots, 1),
+
+independently of other columns: the linear functions leave its indicators out. Missing entries are
+variables of the model: the targets inform them too.
 
 References
 ----------
@@ -15,7 +20,7 @@ Pourahmadi, *Joint Mean-Covariance Models with Applications to Longitudinal Data
 Medicine 35 (2016), on laws of covariates one after another.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,16 +32,20 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.initial_values import begin_at
 
-__all__ = ["completed"]
+__all__ = ["codes", "completed", "indicators"]
 
 
 def completed(
-    x: TensorVariable, values: NDArray[np.floating], columns: Sequence[object]
+    x: TensorVariable,
+    values: NDArray[np.floating],
+    columns: Sequence[object],
+    categories: Mapping[object, Sequence[int]],
 ) -> TensorVariable:
     """Add the laws of columns with gaps to the model, and put their missing entries into ``x``.
 
     Both ``x`` and ``values`` are (n_obs, n_features); ``values`` are NaN where entries are missing,
-    which begin at what ``x`` holds there. Variables are called by the labels of the columns.
+    which begin at what ``x`` holds there. Variables are called by the labels of the columns, or by
+    the names of ``categories``, whose columns with gaps are given by their numbers.
     """
     missing = np.isnan(values)
     own_rows = CheckAndRaise(
@@ -45,11 +54,13 @@ def completed(
         "the model: build it anew.",
     )
     given: Any = own_rows(x, pt.eq(x.shape[0], len(values)))
+    of_levels = [column for places in categories.values() for column in places]
     order = np.argsort(missing.sum(axis=0), kind="stable")
+    order = order[~np.isin(order, of_levels)]
     for position, j in enumerate(order):
         if not missing[:, j].any():
             continue
-        before, column = np.sort(order[:position]), str(columns[j]).replace("/", "_")
+        before, column = np.sort(order[:position]), _name(columns[j])
         weights = pm.Normal(f"{column}_weights", 0, 1, shape=1 + position)
         mean = weights[0] + x[:, before] @ weights[1:]
         sigma = pm.HalfNormal(f"{column}_sigma", 1)
@@ -57,4 +68,32 @@ def completed(
         pm.Normal(f"{column}_observed", mean[seen], sigma, observed=values[seen, j])
         entries = pm.Normal(f"{column}_missing", mean[gaps], sigma)
         x = pt.set_subtensor(x[gaps, j], begin_at(entries, given[gaps, j]))
+    for category, places in categories.items():
+        is_gap = missing[:, places[0]]
+        [gaps], [seen] = np.nonzero(is_gap), np.nonzero(~is_gap)
+        levels, column, where = indicators(len(places)), _name(category), np.array(places)
+        shares = pm.Dirichlet(f"{column}_shares", np.ones(len(levels)))
+        pm.Categorical(f"{column}_observed", shares, observed=codes(values[seen][:, places]))
+        entries = pm.Categorical(f"{column}_missing", shares, shape=len(gaps))
+        begin_at(entries, codes(given[gaps][:, where]))
+        x = pt.set_subtensor(x[gaps[:, None], where], pt.constant(levels, dtype=x.dtype)[entries])
     return x
+
+
+def _name(label: object) -> str:
+    return str(label).replace("/", "_")
+
+
+def indicators(n_columns: int) -> NDArray[np.floating]:
+    """Columns of a category in a table, one row for each level: (n_levels, n_columns).
+
+    A single column is that of the second of two levels.
+    """
+    n_levels = max(n_columns, 2)
+    return np.eye(n_levels)[:, n_levels - n_columns :]
+
+
+def codes(rows: Any) -> Any:
+    """Numbers of the levels of rows (n, n_columns), which are an array or a tensor."""
+    n_columns = rows.type.shape[1] if isinstance(rows, TensorVariable) else rows.shape[1]
+    return (rows @ indicators(n_columns).argmax(axis=0)).astype("int64")

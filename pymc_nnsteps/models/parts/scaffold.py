@@ -19,7 +19,7 @@ from pymc_nnsteps.arguments import require_choice, require_finite
 from pymc_nnsteps.graphs.initial_values import beginning
 from pymc_nnsteps.models.parts import data, layers
 from pymc_nnsteps.models.parts.context import Dim, Stack, add_rehearsed
-from pymc_nnsteps.models.parts.data import Inputs
+from pymc_nnsteps.models.parts.inputs import Inputs
 from pymc_nnsteps.models.parts.likelihoods import (
     ObservedData,
     Start,

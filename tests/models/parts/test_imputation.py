@@ -2,7 +2,9 @@
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pymc as pm
+import pytensor
 import pytest
 from scipy import stats
 
@@ -51,6 +53,60 @@ def test_columns_are_jointly_gaussian_given_those_without_gaps():
     assert got == pytest.approx(wanted, rel=1e-12)
 
 
+def of_polars(X):
+    """Of objects, which Polars takes by columns without Arrow."""
+    return pl.DataFrame(X.astype(object).where(X.notna(), None).to_dict("list"))
+
+
+TABLES = {
+    "None": lambda X: X,
+    "NaN": lambda X: X.fillna(np.nan),
+    "NA": lambda X: X.convert_dtypes(),
+    "categories": lambda X: X.astype({"depot": "category", "new": "boolean"}),
+    "polars": of_polars,
+    "polars categories": lambda X: of_polars(X).with_columns(pl.col("depot").cast(pl.Categorical)),
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_levels_are_drawn_by_their_shares(name):
+    """Of text, categories and booleans, whatever stands for what is missing."""
+    X = pd.DataFrame(
+        {
+            "depot": ["b", None, "a", "b", None, "c"],
+            "new": [True, None, True, False, None, True],
+            "b": [1.0, np.nan, 0.5, 3.0, 2.0, 1.0],
+        }
+    )
+    with pm.Model() as model:
+        x = nns.blocks.table(TABLES[name](X), missing="impute", standardize=True)
+    assert [rv.name for rv in model.free_RVs] == [
+        *(f"inputs::b_{each}" for each in ("weights", "sigma", "missing")),
+        *(f"inputs::{each}" for each in ("depot_shares", "depot_missing")),
+        *(f"inputs::{each}" for each in ("new_shares", "new_missing")),
+    ]
+    assert model["inputs::b_weights"].type.shape == (1,)  # no category with gaps enters
+    indicators = model["inputs"].get_value()[:, :4]
+    np.testing.assert_array_equal(indicators[[1, 4]], [[0, 1, 0, 1]] * 2)
+    levels = {"depot": [2, 0], "new": [0, 1], "b": [0.0]}
+    drawn = {model[f"inputs::{name}_missing"]: np.array(value) for name, value in levels.items()}
+    [whole] = pytensor.graph.clone_replace([x[:, :4]], drawn, rebuild_strict=False)
+    wanted = [[0, 1, 0, 1], [0, 0, 1, 0], [1, 0, 0, 1], [0, 1, 0, 0], [1, 0, 0, 1], [0, 0, 1, 1]]
+    np.testing.assert_array_equal(whole.eval(mode="FAST_COMPILE"), wanted)
+    for name, known in (("depot", [1, 0, 1, 2]), ("new", [1, 1, 0, 1])):
+        observed = model.rvs_to_values[model[f"inputs::{name}_observed"]]
+        np.testing.assert_array_equal(observed.eval(mode="FAST_COMPILE"), known)
+    p = np.array([0.2, 0.5, 0.3])
+    density = model.logp(vars=[model["inputs::depot_missing"], model["inputs::depot_observed"]])
+    names = {value.name: value for value in model.value_vars}
+    at = {
+        names["inputs::depot_shares_simplex__"]: (np.log(p) - np.log(p).mean())[:-1],
+        names["inputs::depot_missing"]: np.array([2, 0]),
+    }
+    wanted = np.log(p[[1, 0, 1, 2, 2, 0]]).sum()
+    assert density.eval(at, mode="FAST_COMPILE") == pytest.approx(wanted)
+
+
 def test_builders_and_blocks_have_the_same_inputs():
     X, y = frame().rename(columns={"b": "km/h"}), RNG.normal(size=9)
     model = nns.wide_mlp(X, y, hidden=(3,), standardize=True, missing="impute")
@@ -72,6 +128,12 @@ def test_builders_and_blocks_have_the_same_inputs():
         (frame().assign(b=np.nan), {"missing": "impute"}, "nothing but NaN in the columns"),
         (frame().replace(np.nan, np.inf), {"missing": "impute"}, "NaN or infinite"),
         (frame(), {"missing": "mean"}, 'missing must be one of "impute"'),
+        (frame().assign(d=["x", None, "y"] * 3), {}, r"\(2 in .*'a', 4 in .*'b', 3 in .*'d'\)"),
+        (
+            frame().assign(d=["x", None, "x"] * 3),
+            {"missing": "impute"},
+            "beside 'x' in the column 'd'; make a level of them",
+        ),
     ],
 )
 def test_unusable_gaps_are_refused(X, options, message):
