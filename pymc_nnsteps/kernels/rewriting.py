@@ -1,9 +1,9 @@
-"""Rewritten graphs, kept beside machine code: to rewrite a graph again takes PyTensor a second.
+"""Rewritten graphs, kept beside machine code: PyTensor rewrites a sweep in a second, or longer.
 
-A rewritten graph has as its key a digest of the graph that was given, of the rewrites and the
-configuration, and of the versions of all that takes part. The digest covers operations with all
-that they hold, types, constants, and which inputs may be overwritten. Graphs with operations of
-other packages are rewritten each time, as one cannot know when these change.
+The key of a rewritten graph is a digest of the graph that was given, of the rewrites and settings,
+and of the versions of the packages. The digest covers operations with all that they hold, types,
+constants, and which inputs may be overwritten. Graphs with operations of other packages are
+rewritten each time, as their code may change under its name.
 """
 
 import contextlib
@@ -12,6 +12,7 @@ import hashlib
 import os
 import pickle
 import sys
+import threading
 from collections.abc import Iterable, Sequence, Set
 from pathlib import Path
 from types import BuiltinFunctionType, FunctionType
@@ -26,9 +27,7 @@ from pytensor.compile.mode import Mode, optdb
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import AbstractFunctionGraph, FunctionGraph, Output
 from pytensor.graph.op import HasInnerGraph
-from pytensor.graph.rewriting.basic import (
-    GraphRewriter,
-)
+from pytensor.graph.rewriting.basic import GraphRewriter
 from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 from pytensor.graph.utils import MetaObject
 from pytensor.misc.frozendict import frozendict
@@ -39,15 +38,8 @@ KNOWN_PACKAGES = {"builtins", "copyreg", "functools", "numpy", "operator", "pymc
 KNOWN_PACKAGES |= {"pytensor", "scipy"}
 """Packages whose versions are part of a key."""
 
-SETTINGS: tuple[str, ...] = (
-    "cast_policy",
-    "cxx",
-    "cycle_detection",
-    "floatX",
-    "lib__amdlibm",
-    "openmp",
-)
-SETTINGS += ("openmp_elemwise_minsize", "optdb__max_use_ratio", "optdb__position_cutoff")
+SETTINGS: tuple[str, ...] = ("cast_policy", "cxx", "cycle_detection", "floatX", "lib__amdlibm")
+SETTINGS += ("openmp", "openmp_elemwise_minsize", "optdb__max_use_ratio", "optdb__position_cutoff")
 SETTINGS += ("scan__allow_output_prealloc", "tensor__cmp_sloppy")
 SETTINGS += ("tensor__insert_inplace_optimizer_validate_nb",)
 """PyTensor's settings that its rewrites look at; to read all of them starts compilers."""
@@ -122,7 +114,8 @@ class _Description:
         """What an object consists of; text, if it has no parts."""
         if value is None or isinstance(value, bool | int | float | complex | str | np.dtype):
             return repr(value)
-        if isinstance(value, np.ndarray | np.generic) and not value.dtype.hasobject:
+        is_array = type(value) is np.ndarray or isinstance(value, np.generic)
+        if is_array and not value.dtype.hasobject:
             return repr((value.dtype, value.shape, hashlib.sha256(value.tobytes()).hexdigest()))
         if isinstance(value, type | FunctionType | BuiltinFunctionType):
             return _name(value)
@@ -248,7 +241,7 @@ def _write(path: Path, fgraph: FunctionGraph) -> None:
     if len(text) > LARGEST:
         return
     path.parent.mkdir(exist_ok=True)
-    own = path.with_suffix(f".{os.getpid()}")
+    own = path.with_suffix(f".{os.getpid()}-{threading.get_ident()}")
     own.write_bytes(hashlib.sha256(text).digest() + text)
     own.replace(path)
     with contextlib.suppress(FileNotFoundError):  # another process may do the same
