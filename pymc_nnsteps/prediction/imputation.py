@@ -42,7 +42,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.affine import affine
 from pymc_nnsteps.graphs.errors import NotConjugate, declined_as
-from pymc_nnsteps.graphs.known import describe, has_law, is_a
+from pymc_nnsteps.graphs.known import describe, has_law
 from pymc_nnsteps.graphs.row_axes import MixesRows, Rows
 from pymc_nnsteps.graphs.rows import follow_rows
 from pymc_nnsteps.graphs.search import depends_on, once_per_model, parameters
@@ -189,7 +189,7 @@ def imputation_of(model: pm.Model, container: TensorSharedVariable) -> Imputatio
     with declined_as(f"predict cannot draw missing entries of {describe(container)}"):
         drawn = _drawn_numbers(model, found[0].before, columns, categories, n_features, noise)
         for k, category in enumerate(categories, len(columns)):
-            drawn = drawn + _drawn_levels(category, n_features, noise[:, k])
+            drawn = drawn + _drawn_levels(model, category, n_features, noise[:, k])
         inputs = found[0].before
         drawn = pt.where(pt.isnan(inputs), drawn, inputs).astype(inputs.dtype)
         laws = [_observed(model, each) for each in (*columns, *categories)]
@@ -276,7 +276,7 @@ def _observed(model: pm.Model, column: _Imputed) -> tuple[TensorVariable, int]:
     """The variable of a column's other entries, which has the same law; number of all entries."""
     if not isinstance(column, ImputedColumn):
         for rv in model.observed_RVs:
-            if is_a(rv, CategoricalRV) and equal_computations(
+            if has_law(model, rv, CategoricalRV) and equal_computations(
                 [parameters(rv)[-1]], [parameters(column.entries)[-1]]
             ):
                 known = model.rvs_to_values[rv].shape[0].eval(mode="FAST_COMPILE")
@@ -333,12 +333,12 @@ def _drawn_numbers(
 
 
 def _drawn_levels(
-    category: ImputedCategory, n_features: int, noise: TensorVariable
+    model: pm.Model, category: ImputedCategory, n_features: int, noise: TensorVariable
 ) -> TensorVariable:
     """Indicators of draws of levels in their columns, zero elsewhere."""
     name = describe(category.entries)
-    if not is_a(category.entries, CategoricalRV):
-        raise NotConjugate(f"{name} is not Categorical")
+    if not has_law(model, category.entries, CategoricalRV):
+        raise NotConjugate(f"{name} is not Categorical, or a potential depends on it")
     if depends_on(category.shares, {category.before}):
         raise NotConjugate(f"the shares of {name} depend on other columns")
     below = (1 + pt.erf(noise / np.sqrt(2))) / 2
@@ -355,7 +355,7 @@ def _line(
     """
     name = describe(column.entries)
     if not has_law(model, column.entries, NormalRV):
-        raise NotConjugate(f"{name} is not Normal")
+        raise NotConjugate(f"{name} is not Normal, or a potential depends on it")
     if not set(_columns_used(column)).issubset(completed):
         raise NotConjugate(f"the mean of {name} depends on columns that are completed after it")
     rows = column.before.type()

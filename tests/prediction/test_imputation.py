@@ -236,3 +236,14 @@ def test_missing_levels_have_their_shares():
     ]
     assert (errors[6:] < 0.03).all()
     assert (np.abs(got[6:] - wanted) < 4 * errors[6:]).all()
+
+
+def test_levels_under_a_potential_are_declined():
+    """Shares that are not the levels' probabilities, as other factors bear on them."""
+    X = pd.DataFrame({"depot": [*"abcabc", None]})
+    with pm.Model() as model:
+        x = nns.blocks.table(X, missing="impute")
+        pm.Normal("y", pm.Deterministic("f", x.sum(axis=1)), 1, observed=np.zeros(7))
+        pm.Potential("likely", model["inputs::depot_missing"].sum() * 1.0)
+    with pytest.raises(ValueError, match="depot_missing is not Categorical, or a potential"):
+        nns.predict(made_up(model), X, model=model)

@@ -130,7 +130,7 @@ def test_trajectories_in_cpp_and_in_python(monkeypatch):
 
 def test_one_compiler_for_all_functions(monkeypatch):
     """Where one is not translated: functions of two compilers would be called from Python."""
-    compiled, given = flat.pymc_compile, []
+    compiled, given = flat.compiled, []
 
     def second_is_refused(inputs, output, **options):
         given.append(output)
@@ -138,7 +138,7 @@ def test_one_compiler_for_all_functions(monkeypatch):
             raise UntranslatableError("here")
         return compiled(inputs, output, mode=AS_WRITTEN, on_unused_input="ignore")
 
-    monkeypatch.setattr(flat, "pymc_compile", second_is_refused)
+    monkeypatch.setattr(flat, "compiled", second_is_refused)
     made = density(monkeypatch, network(rows(9)), mode=None)[0]
     assert len(made.functions) == 3
     assert given[0] is given[2]
