@@ -112,8 +112,8 @@ def bow_tie(
         and at zero, and all free variables are continuous.
     likelihood : str
         ``"normal"``, or any of :func:`~pymc_nnsteps.hierarchical_mlp` except ``"student_t"``. The
-        defaults and ``start="data"`` then use rough values of f in place of ``y``, such as log(y +
-        1/2) minus the logarithm of the exposure for counts.
+        defaults and ``start="data"`` then use rough values of f in place of ``y``, such as
+        log(y + 1/2) minus the logarithm of the exposure for counts.
     exposure, censored, standardize, missing
         As for :func:`~pymc_nnsteps.hierarchical_mlp`.
     start : {"data", "prior"}
@@ -145,9 +145,11 @@ def bow_tie(
         As for :func:`~pymc_nnsteps.hierarchical_mlp`, and if ``y`` is beyond the scale that the
         defaults allow for.
 
-    Notes ----- **Defaults** come from the least-squares regression of ``y`` on ``X`` and an
-    intercept (the solution of smallest norm, if there are several). With ``beta`` its largest
-    coefficient in absolute value and ``delta = min(sqrt(abs(beta)), 10)``, but at least 0.001,
+    Notes
+    -----
+    **Defaults** come from the least-squares regression of ``y`` on ``X`` and an intercept (the
+    solution of smallest norm, if there are several). With ``beta`` its largest coefficient in
+    absolute value and ``delta = min(sqrt(abs(beta)), 10)``, but at least 0.001,
 
     - ``tau`` has the prior mean ``delta**2 / L`` (``delta**2`` without hidden layers) and ``psi``
       of layer l has ``1 / D_{l-1}``: these are the defaults of ``delta**2`` for

@@ -188,13 +188,14 @@ def hierarchical_mlp(
         If columns of ``X`` or of real ``y`` are on a scale far from 1, or ``X`` or ``y`` is
         constant.
 
-    Notes ----- ``pm.sample`` draws all precisions exactly, by Gibbs steps
-    (:class:`~pymc_nnsteps.Gibbs`). It moves the parameters, and the precisions with them, along
-    Hamiltonian trajectories whose metric follows the precisions (:class:`~pymc_nnsteps.HMC`). If
-    arguments for NUTS are passed, such as ``target_accept=``, NUTS moves the parameters instead.
-    The units of a layer are relabelled at random, and the signs of tanh units flipped, so that
-    R-hat of all variables is meaningful (:func:`~pymc_nnsteps.diagnose` judges function values
-    too).
+    Notes
+    -----
+    ``pm.sample`` draws all precisions exactly, by Gibbs steps (:class:`~pymc_nnsteps.Gibbs`). It
+    moves the parameters, and the precisions with them, along Hamiltonian trajectories whose metric
+    follows the precisions (:class:`~pymc_nnsteps.HMC`). If arguments for NUTS are passed, such as
+    ``target_accept=``, NUTS moves the parameters instead. The units of a layer are relabelled at
+    random, and the signs of tanh units flipped, so that R-hat of all variables is meaningful
+    (:func:`~pymc_nnsteps.diagnose` judges function values too).
 
     References
     ----------

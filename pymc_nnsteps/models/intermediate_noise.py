@@ -128,10 +128,12 @@ def intermediate_noise_mlp(
     UserWarning
         As for :func:`~pymc_nnsteps.hierarchical_mlp`.
 
-    Notes ----- To predict at new inputs, use :func:`~pymc_nnsteps.predict`. Alternatively, store no
-    latent variables (they belong to the old rows), set the new inputs and sample forward; the
-    targets need not change. In a model with your own ``coords={"obs": ...}`` also pass
-    ``coords={"obs": ...}`` to ``pm.set_data``::
+    Notes
+    -----
+    To predict at new inputs, use :func:`~pymc_nnsteps.predict`. Alternatively, store no latent
+    variables (they belong to the old rows), set the new inputs and sample forward; the targets need
+    not change. In a model with your own ``coords={"obs": ...}`` also pass ``coords={"obs": ...}``
+    to ``pm.set_data``::
 
         with model:
             idata = pm.sample(var_names=nns.without_latents())

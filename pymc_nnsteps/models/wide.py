@@ -121,8 +121,10 @@ def wide_mlp(
     UserWarning
         As for :func:`~pymc_nnsteps.hierarchical_mlp`.
 
-    Notes ----- **Sampling.** ``phi`` is independent of all other variables and its full conditional
-    is its prior, so each stored draw can have a new readout layer::
+    Notes
+    -----
+    **Sampling.** ``phi`` is independent of all other variables and its full conditional is its
+    prior, so each stored draw can have a new readout layer::
 
         with nns.wide_mlp(X, y) as model:
             step = [nns.PCN([model["W1"], model["b1"]]), nns.Gibbs([model["phi"]])]
