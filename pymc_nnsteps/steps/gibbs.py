@@ -302,7 +302,7 @@ class Gibbs(Step):
         self.averages = averages
 
     def partial_sweeps(self, model: pm.Model) -> dict[str, Callable[[PointType], PointType]]:
-        """Partial sweeps up to the draws that complete joint moves, keyed by the variables drawn last.
+        """Partial sweeps up to the draws that complete joint moves, keyed by variables drawn last.
 
         Draws later in the sweep may hide an error of the move.
         """

@@ -72,7 +72,7 @@ class Step(BlockedStep):
 
     @property
     def sampling_state(self) -> DataClassState:
-        """Sampling state for PyMC; setting it discards what was computed, as data may have changed."""
+        """Sampling state for PyMC. Setting it discards what was computed: data may have changed."""
         return super().sampling_state
 
     @sampling_state.setter
