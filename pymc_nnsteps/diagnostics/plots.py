@@ -98,7 +98,7 @@ def plot_functions(
 def plot_rhat_over_time(
     over_time: xr.Dataset, *, backend: str = "matplotlib", **options: Any
 ) -> Any:
-    """Plot R-hat of function values against time: quantiles over points, the middle half shaded.
+    """Plot R-hat of function values against time: quantiles over points, middle half shaded.
 
     Parameters
     ----------

@@ -125,8 +125,8 @@ def predict(
         Number of draws to use from all chains together, evenly spaced in each; all by default.
     noise_draws : int
         Number of draws of the noise of hidden layers over which a probability is averaged. Given
-        the hidden layers, and in networks without such noise, probabilities are integrated to the
-        last digits rather than drawn.
+        the hidden layers, and in networks without such noise, probabilities are integrated,
+        accurate to the last digits, rather than drawn.
     groups : array_like or dict, optional
         The group of each row: its number, counted from 0, or its label unless labels are whole
         numbers. An array suffices if the model has ``pm.Data`` of one kind of groups. With several
@@ -284,12 +284,12 @@ def encode(
     model: pm.Model | None = None,
     inputs: str | None = None,
 ) -> dict[str, NDArray[Any]]:
-    """Read new rows as numbers of a model's data containers, for ``pm.set_data``.
+    """Encode new rows as numbers for a model's data containers, for ``pm.set_data``.
 
     Parameters
     ----------
     X : array_like or table, shape (n_obs, n_features), or dict
-        New rows with other data that go with them, as for :func:`predict`.
+        New rows and other data that belong to them, as for :func:`predict`.
     model, inputs
         As for :func:`predict`.
 
