@@ -56,7 +56,7 @@ class Diagnosis(Tabulated):
         For each quantity, with its own dims, and the dim ``statistic``: "rhat", "ess_bulk" and
         "ess_tail".
     sampling_time : float or None
-        Seconds that sampling took, tuning included, if the trace tells.
+        Seconds that sampling took, including tuning, if the trace records it.
     chains : int
     modes : tuple of (tuple of int, float)
         Groups of chains (numbered from 0) in different modes, with their mean log likelihood, the
@@ -82,9 +82,9 @@ class Diagnosis(Tabulated):
     @property
     @override
     def table(self) -> pd.DataFrame:
-        """One row per quantity: medians over its points, the worst of them, shares of points.
+        """One row per quantity: medians over its points, worst values, shares of points.
 
-        Points where all draws are equal have no R-hat, and are not counted.
+        Points where all draws are equal have no R-hat and are not counted.
         """
         rows = {name: self._row(values) for name, values in self.dataset.items()}
         columns = [name for name in self.formats if any(name in row for row in rows.values())]
@@ -92,7 +92,7 @@ class Diagnosis(Tabulated):
 
     @property
     def converged(self) -> bool:
-        """Whether R-hat and effective sample size of all points of all quantities are good."""
+        """Whether R-hat and effective sample size are good at all points of all quantities."""
         return not self._short()
 
     @property

@@ -175,19 +175,19 @@ SAME_DENSITY = 1e-6
 
 @dataclass(frozen=True, eq=False)
 class TeacherStudent:
-    """A student's model, and what its teacher knows.
+    """The model of a student, with the parameters and targets of its teacher.
 
     Attributes
     ----------
     model : pm.Model
-        The student's, with the teacher's targets as data.
+        Model of the student, with the teacher's targets as data.
     targets : ndarray, or dict of ndarray
-        What was drawn for the observed variable, or for each by its name.
+        Draws of the observed variable, or of each observed variable by name.
     teacher : Dataset, dims (chain, draw, ...)
-        The one posterior draw that is known: free variables, latent layers included, and
-        deterministics. May stand wherever a posterior does.
+        The known posterior draw: free variables, including latent layers, and deterministics. It
+        can be used wherever a posterior can.
     starts : dict of str to dict
-        Points at which chains begin, as ``initvals`` of step methods: values of the transformed
+        Points at which chains start, as ``initvals`` of step methods: values of the transformed
         variables. "informed" is the teacher's state; "zero" has all variables at PyMC's support
         point (zero weights); "prior" ("prior 1", "prior 2", ... if there are several) is a draw
         from the prior whose latent layers follow from its weights.
@@ -201,7 +201,7 @@ class TeacherStudent:
     def test_error(
         self, X: ArrayLike | pd.DataFrame, *, inputs: str | None = None
     ) -> TensorVariable:
-        """Noise-free test error: mean square of what the student computes beside its teacher.
+        """Noise-free test error: mean squared difference between outputs of student and teacher.
 
         This scalar, and those of the other methods, are test functions of
         :func:`~pymc_nnsteps.lab.thermalize`, in terms of the model's variables.

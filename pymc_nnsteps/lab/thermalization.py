@@ -51,7 +51,7 @@ _log = logging.getLogger("pymc.nnsteps")
 
 @dataclass(frozen=True, repr=False)
 class Thermalization(Tabulated):
-    """Test functions of chains from several starts, printed as a table of when they merged.
+    """Test functions of chains from several starts, printed as a table of merging times.
 
     Attributes
     ----------
@@ -59,7 +59,7 @@ class Thermalization(Tabulated):
         The test functions at the recorded sweeps, ``chain`` labelled by the starts, and
         ``seconds``, the CPU time that each chain had taken.
     reference : str
-        The start that the others are compared with.
+        The start with which the others are compared.
     """
 
     records: xr.Dataset
@@ -75,7 +75,7 @@ class Thermalization(Tabulated):
 
     @property
     def functions(self) -> list[str]:
-        """Names of the test functions of one value each."""
+        """Names of the scalar test functions."""
         return [
             str(name)
             for name, values in self.records.items()
@@ -85,7 +85,7 @@ class Thermalization(Tabulated):
     @property
     @override
     def table(self) -> pd.DataFrame:
-        """One row per start and test function of one value each; see :func:`thermalize`."""
+        """One row per start and scalar test function; see :func:`thermalize`."""
         starts = [name for name in self.records["chain"].values if name != self.reference]
         sweeps = self.records["sweep"].values
         rows = {

@@ -19,12 +19,12 @@ from pymc_nnsteps.tables import as_text
 
 @dataclass(frozen=True)
 class Verification:
-    """How far laws, or a chain, are from the model's own density; printed as a table.
+    """Deviations of conditionals, or of a chain, from the model's density; printed as a table.
 
-    A row has variables that are drawn together, their law, and the largest difference of two
-    differences of log densities, relative to what rounding may amount to: right below one. A
-    chain's has a variable, an identity, and its largest z-score; the note says how many there are,
-    and their limit.
+    A row has variables that are drawn together, their conditional, and the largest difference of
+    two differences of log densities, relative to the rounding error allowed: below one if correct.
+    A row of a chain has a variable, an identity, and its largest z-score; the note gives the number
+    of z-scores and their limit.
     """
 
     rows: tuple[tuple[str, str, float], ...]

@@ -48,10 +48,9 @@ def table(
         are assumed to be missing at random: whether an entry is missing depends only on observed
         values.
     embed : mapping of str to int, optional
-        Columns of text or categories to embed, with the dimension of each embedding, the number of
-        columns of a learnt matrix :math:`E`: :math:`x_i` has the entries :math:`E_{c_i \cdot}` in
-        place of the indicators of the category :math:`c_i`. The entries of ``"depot::E"`` are
-        standard normal.
+        Columns of text or categories to embed, with the dimension of each embedding. Row
+        :math:`x_i` has the entries :math:`E_{c_i \cdot}` of a learnt matrix in place of the
+        indicators of the category :math:`c_i`. The entries of ``"depot::E"`` are standard normal.
 
     Returns
     -------

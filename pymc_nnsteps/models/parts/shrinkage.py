@@ -93,8 +93,8 @@ class Shrinkage:
         Hyperparameters of ``tau`` (global, one for each layer), with density proportional to
         :math:`x^{\nu-1} \exp\{-(\delta^2/x + \lambda^2 x)/2\}`. ``"student_t"`` has ``nu < 0``
         (-1.5 by default) and ``delta``, ``"laplace"`` has ``lambda``, ``"normal_gamma"`` has
-        ``nu > 0`` (0.5 by default) and ``lambda``, ``"nig"`` has ``delta`` and ``lambda``. Defaults
-        depend on the data (:func:`~pymc_nnsteps.bow_tie`).
+        ``nu > 0`` (0.5 by default) and ``lambda``, ``"nig"`` has ``delta`` and ``lambda``. Other
+        defaults depend on the data (:func:`~pymc_nnsteps.bow_tie`).
     nu_local, delta_local, lambda_local : float or sequence of float (one per layer), optional
         The same for ``psi`` (local, one for each weight).
     weight_var : float or sequence of float (one per layer), optional
