@@ -146,7 +146,7 @@ def relevance(
             "relevance needs weights with the dimension of the columns of "
             f"{container.name} whose scales are learnt for each column; the model has none; give "
             "weights, scales and inputs this dimension with dims=..., or build the network with "
-            "nns.hierarchical_mlp or nns.bow_tie, or the block of either on the inputs as they are."
+            "nns.hierarchical_mlp or nns.bow_tie, or the block of either applied to the inputs."
         )
     posterior = posterior_with_draws(idata)
     expressions: list[Any] = model.replace_rvs_by_values([parameters(rv)[-1] for rv in groups])

@@ -207,7 +207,9 @@ def bow_tie(
     prior = inverse_gamma("noise", noise_alpha, usual_beta if noise_beta is None else noise_beta)
     sd = known_sigma(sigma)
     if sd is not None and noise_beta is not None:
-        raise ValueError("sigma fixes the noise that noise_beta is of the prior of; pass one.")
+        raise ValueError(
+            "sigma fixes the noise for which noise_beta sets a prior; pass one of them."
+        )
     varying = varying_noise(is_word(sigma, "network"), stack, noise_network, start)
 
     def build(x: TensorVariable, seen: ObservedData) -> None:

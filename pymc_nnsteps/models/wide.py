@@ -205,8 +205,8 @@ def wide_mlp(
 def _require_reparametrisable(likelihood: str, varies: bool, targets: data.Targets) -> None:
     if likelihood != "normal":
         raise ValueError(
-            f'likelihood="{likelihood}" leaves no law of the readout by which it could be '
-            "reparametrised; pass reparametrize=False."
+            f'likelihood="{likelihood}" does not allow the readout to be reparametrised; '
+            "pass reparametrize=False."
         )
     if varies:
         raise ValueError(

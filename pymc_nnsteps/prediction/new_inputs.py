@@ -331,7 +331,7 @@ def _with_groups(
             if data.ndim == 1 and data is not container and numbers_groups(model, data)
         ]
         if not numbered:
-            raise ValueError("groups must be left out, as no pm.Data of the model number any.")
+            raise ValueError("groups must be left out, as no pm.Data of the model has groups.")
         if len(numbered) > 1:
             raise ValueError(
                 f"groups must be a dict from names of pm.Data, which are {', '.join(numbered)}."
@@ -400,7 +400,7 @@ def input_container(argument: str, model: pm.Model, name: str | None) -> TensorS
         if tables:
             advice = f'name one of these, such as inputs="{tables[0]}"'
         raise ValueError(
-            f"inputs must name the pm.Data container that {argument} stands for; the model has "
+            f"inputs must name the pm.Data container that {argument} replaces; the model has "
             f"{known}; {advice}."
         )
     container: TensorSharedVariable = containers[name]

@@ -179,11 +179,11 @@ def _read(path: str | Path) -> tuple[dict[str, Any], Arrays]:
         return content, arrays
     except FileNotFoundError:
         raise FileNotFoundError(
-            f"{path} is not there; give the file that nns.save wrote."
+            f"{path} does not exist; give a file that nns.save wrote."
         ) from None
     except (BadZipFile, EOFError, KeyError, ValueError) as error:
         raise ValueError(
-            f"{path} is no file of nns.save, or a part of it is lost; bring it back from a copy."
+            f"{path} is not a file of nns.save, or is incomplete; restore it from a copy."
         ) from error
 
 
@@ -220,7 +220,7 @@ def _replacing(path: str | Path, overwrite: bool) -> Iterator[Path]:
         raise ValueError(f"{path} is a folder; give the name of a file in it.")
     if file.exists() and not overwrite:
         raise ValueError(
-            f"{path} is there already; pass overwrite=True to replace it, or give another name."
+            f"{path} exists already; pass overwrite=True to replace it, or give another name."
         )
     part = file.with_name(f"{file.name}.{uuid4().hex[:8]}.part")
     try:
@@ -272,7 +272,7 @@ def _group(name: str, data: xr.Dataset, arrays: Arrays) -> dict[str, Any]:
     group = {"variables": variables, "attributes": attributes(data, name), "indexes": several}
     if lost:
         warnings.warn(
-            f"{', '.join(lost)} cannot be saved and is left out, being more than text and numbers.",
+            f"{', '.join(lost)} cannot be saved and is left out: it is not text or numbers.",
             skip_file_prefixes=(PACKAGE,),
         )
     return group
@@ -301,7 +301,7 @@ def _described(model: pm.Model, others: Arrays) -> tuple[dict[str, Any], Arrays]
             arrays = {**others, PICKLE: np.frombuffer(sealed(model), dtype="uint8")}
         except (PicklingError, TypeError) as error:
             raise ValueError(
-                f"model holds what cannot be saved ({error}); leave that out of it."
+                f"model has a part that cannot be saved ({error}); remove it."
             ) from error
     return {"fingerprint": fingerprint.dumps(), "recipe": recipe}, arrays
 

@@ -352,7 +352,7 @@ def _require_shards(shards: Sequence[Load]) -> None:
     if isinstance(shards, Mapping):
         raise ValueError("shards must be a sequence of shards; for a single one pass [shards].")
     if not len(shards):
-        raise ValueError("shards must hold one shard at least.")
+        raise ValueError("shards must have at least one shard.")
 
 
 def sweep(pool: ShardPool, shared: SharedDraws, changed: Point) -> Point:

@@ -225,8 +225,8 @@ class Gibbs(Step):
             require_numbers(model)
             raise ValueError(
                 f"{', '.join(strange)} cannot be drawn at the initial point, where the full "
-                "conditional has no density, as that of a scale of which all that is seen is "
-                "exactly as its mean; give it a prior that keeps it from zero, or begin elsewhere, "
+                "conditional has no density, such as that of a scale if all values that it scales "
+                "equal their mean; give it a prior that keeps it from zero, or start elsewhere, "
                 "with initvals."
             )
         announce()
