@@ -83,10 +83,10 @@ def partial_dependence(
     Returns
     -------
     Dataset, dims (first feature, second feature if there is one, output)
-        ``mean``, and ``lower`` and ``upper`` ends of bands, of what :func:`~pymc_nnsteps.predict`
-        returns. Coordinates are the values of the inputs and, as ``data``, their values in the rows
-        averaged over (for levels, their numbers). The attribute ``of`` is the name of the averaged
-        quantity.
+        ``mean``, and ``lower`` and ``upper`` ends of bands, of the values that
+        :func:`~pymc_nnsteps.predict` returns. Coordinates are the values of the inputs and, as
+        ``data``, their values in the rows averaged over (for levels, their numbers). The attribute
+        ``of`` is the name of the averaged quantity.
 
     Raises
     ------

@@ -80,8 +80,8 @@ class Gibbs(Step):
         so up to 1500 weights, unless these are moved row by row, which mixes as well at less cost
         (``interweave``). Unless False, the learnt scale of a layer's noise, or else of its response
         (of fewer than four outputs for each unit), is also drawn in this way, in place of its draw
-        given the activations. Group effects beside the layer are drawn both in this way and given
-        the activations. All choices leave the posterior invariant.
+        given the activations. Group effects alongside the layer are drawn both in this way and
+        given the activations. All choices leave the posterior invariant.
     interweave : bool or "auto"
         Whether to move the weights of a layer jointly with its latent pre-activations as well, row
         by row, with the layer's activations integrated out. Networks with little noise mix only
@@ -149,7 +149,7 @@ class Gibbs(Step):
     moves of latent pre-activations: from zero weights these would settle for a poor fit before
     plain sweeps have found a good one. The step size of trajectories is adapted in the same way, to
     a mean acceptance probability of 0.75, and so is their metric, an average of the Fisher
-    information during tuning. Without tuning there are none. The statistics
+    information during tuning. Without tuning there are no trajectories. The statistics
     ``interweaving_acceptance`` and ``interweaving_rho`` are means over the units.
 
     Examples

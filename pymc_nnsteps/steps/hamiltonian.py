@@ -83,21 +83,21 @@ class HMCState(StepMethodState):
 class HMC(Step):
     r"""Hamiltonian Monte Carlo with a metric that is recomputed for every trajectory.
 
-    It is designed to run beside :class:`~pymc_nnsteps.Gibbs`, which may change the scales of
-    weights by large factors between trajectories. The precision of each momentum is
+    It is designed to run alongside :class:`~pymc_nnsteps.Gibbs`, which may change the scales of
+    weights by large factors between trajectories. The variance of each momentum is
 
     .. math:: M_i = \text{prior precision}_i(\text{parents}) + c_i.
 
     The first term is the prior's precision at the current values of the variable's parents (for a
     Normal, Student-t or Laplace prior; 1 on the unconstrained scale for others, and where this step
     also moves a parent). The second is the curvature of the rest of the log density. For a weight
-    of a network it is a squared product times the expected information of the response about the
-    outputs. The product is that of the weight's own factor and all factors between the weight and
-    the outputs, each as large as it can be at the current scales, because units may exchange their
-    roles. Where the information depends on variables that this step moves, its mean during tuning
-    is used. For other variables and models the curvature is the mean of squared gradients during
-    tuning, weighted towards recent ones, and then fixed. No M depends on variables that this step
-    moves, so the posterior is left invariant.
+    of a network it is the expected information of the response about the outputs, times the square
+    of the weight's factor and of all factors between the weight and the outputs. These are as large
+    as they can be at the current scales, because units may exchange their roles. Where the
+    information depends on variables that this step moves, its mean during tuning is used. For other
+    variables and models the curvature is the mean of squared gradients during tuning, weighted
+    towards recent ones, and then fixed. No M depends on variables that this step moves, so the
+    posterior is left invariant.
 
     If the targets are Normal, weights in which the outputs are linear are integrated out of the
     density and drawn exactly from their Gaussian conditional after each trajectory (``collapse``).
