@@ -111,9 +111,9 @@ def bow_tie(
         Whether to sum out the gates: activations are then mixtures of two normals, centred at ``z``
         and at zero, and all free variables are continuous.
     likelihood : str
-        ``"normal"``, or any of :func:`~pymc_nnsteps.hierarchical_mlp` except ``"student_t"``. The
-        defaults and ``start="data"`` then use rough values of f in place of ``y``, such as
-        log(y + 1/2) minus the logarithm of the exposure for counts.
+        ``"normal"``, or any of :func:`~pymc_nnsteps.hierarchical_mlp` except ``"student_t"``. With
+        the latter the defaults and ``start="data"`` use rough values of f in place of ``y``, such
+        as log(y + 1/2) minus the logarithm of the exposure for counts.
     exposure, censored, standardize, missing
         As for :func:`~pymc_nnsteps.hierarchical_mlp`.
     start : {"data", "prior"}
@@ -142,7 +142,7 @@ def bow_tie(
     Warns
     -----
     UserWarning
-        As for :func:`~pymc_nnsteps.hierarchical_mlp`, and if ``y`` is beyond the scale that the
+        As for :func:`~pymc_nnsteps.hierarchical_mlp`, but of ``y`` only beyond the scales that the
         defaults allow for.
 
     Notes
@@ -152,11 +152,11 @@ def bow_tie(
     absolute value and ``delta = min(sqrt(abs(beta)), 10)``, but at least 0.001,
 
     - ``tau`` has the prior mean ``delta**2 / L`` (``delta**2`` without hidden layers) and ``psi``
-      of layer l has ``1 / D_{l-1}``: these are the defaults of ``delta**2`` for
-      ``"student_t"`` (whose mean is this if ``nu`` is -1.5); ``lambda**2`` is ``2 * nu / mean``
-      for ``"laplace"`` (where ``nu`` is 1) and ``"normal_gamma"``; and ``"nig"`` has ``mean`` as
-      ``delta**2`` and ``1 / mean`` as ``lambda**2``; ``"gaussian"`` has the product of the means
-      as ``weight_var``;
+      of layer l has ``1 / D_{l-1}``. These are the defaults of ``delta**2`` for ``"student_t"``
+      (whose mean is this if ``nu`` is -1.5). For ``"laplace"`` (where ``nu`` is 1) and
+      ``"normal_gamma"``, ``lambda**2`` is ``2 * nu / mean``. ``"nig"`` has ``mean`` as ``delta**2``
+      and ``1 / mean`` as ``lambda**2``. ``"gaussian"`` has the product of the means as
+      ``weight_var``;
     - ``bias_var`` is the largest intercept in absolute value, but at least 1;
     - ``noise_beta`` is a quarter of the variance of the residuals, but at most 30, and then at
       least a thousandth of the variance of ``y`` (both averaged over the outputs) and 1e-6.

@@ -83,11 +83,11 @@ def intermediate_noise_cnn(
     noise : float, "learnt", Prior or dict
         Variance ``Delta``, as for :func:`~pymc_nnsteps.intermediate_noise_mlp`, but 1e-2 if neither
         ``noise`` nor ``sigma`` is given. One value applies to all layers.
-        ``{"pre": ..., "pool": ..., "post": ..., "output": ...}`` sets that of pre-activations,
-        pooled pre-activations, post-activations and the last pre-activations. Each of the first
-        three is one value or one per layer: per convolution and hidden layer, or for ``"pool"`` per
-        pooled convolution. A layer without noise is a ``pm.Deterministic``. The output noise must
-        be positive.
+        ``{"pre": ..., "pool": ..., "post": ..., "output": ...}`` sets the variances of
+        pre-activations, pooled pre-activations, post-activations and the last pre-activations. Each
+        of the first three is one value or one per layer: per convolution and hidden layer, or for
+        ``"pool"`` per pooled convolution. A layer without noise is a ``pm.Deterministic``. The
+        output noise must be positive.
     sigma : float, "learnt", Prior or dict
         Standard deviations, in place of the variances of ``noise``.
     weight_precision, bias_precision, bias, likelihood, exposure, censored, start
