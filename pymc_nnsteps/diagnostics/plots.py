@@ -106,7 +106,7 @@ def plot_rhat_over_time(
         Result of :func:`~pymc_nnsteps.lab.rhat_over_time`.
     backend : str
     **options
-        Of ``arviz_plots.PlotCollection.wrap``.
+        Passed to ``arviz_plots.PlotCollection.wrap``.
 
     Returns
     -------
@@ -291,7 +291,7 @@ def plot_partial_dependence(
         Labels in place of the names of inputs and of the output (``"f"``, unless it was named).
     backend : str
     **options
-        Of ``arviz_plots.PlotCollection.wrap``.
+        Passed to ``arviz_plots.PlotCollection.wrap``.
 
     Returns
     -------

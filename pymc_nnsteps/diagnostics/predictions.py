@@ -96,7 +96,7 @@ def plot_predictions(
     kind : {"response", "function"}
         Bands for new targets and for the noise-free function, or for the function alone.
     prob : float
-        Probability that each band holds.
+        Probability of each band.
     units : mapping of str to (float, float), optional
         Means and standard deviations with which inputs and targets were standardised, by their
         names. Axes are in the original units, ``mean + sd * value``.
@@ -107,7 +107,7 @@ def plot_predictions(
     random_seed : int, optional
     backend : str
     **options
-        Of ``arviz_plots.PlotCollection.wrap``.
+        Passed to ``arviz_plots.PlotCollection.wrap``.
 
     Returns
     -------

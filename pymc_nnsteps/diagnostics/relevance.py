@@ -75,8 +75,8 @@ def relevance(
     r"""Compare inputs by the scales of their weights, where these were learnt.
 
     Weights :math:`W_{dj}` lead from inputs j to units d. Given the learnt scales, their prior has
-    standard deviations (for Student-t and Laplace laws: scales) :math:`s_{dj}`. The relevance of an
-    input is
+    standard deviations (for Student-t and Laplace distributions: scales) :math:`s_{dj}`. The
+    relevance of an input is
 
     .. math:: r_j = \operatorname{sd}(x_j) \Big( \frac{1}{D} \sum_d s_{dj}^2 \Big)^{1/2}.
 

@@ -448,7 +448,7 @@ def plot_thermalization(
         Horizontal axis: sweeps or CPU time.
     backend : str
     **options
-        Of ``arviz_plots.PlotCollection.wrap``.
+        Passed to ``arviz_plots.PlotCollection.wrap``.
 
     Returns
     -------

@@ -61,8 +61,8 @@ def log_likelihood(
     The result is exact for networks whose hidden layers have no noise, and for noise that enters
     the observed variable's mean (or its utility) linearly: that of post-activations before the last
     layer. Other noise is drawn ``noise_draws`` times for each row and draw of the weights, by
-    importance sampling near values that suit the row's target, which gives an unbiased estimate of
-    the likelihood.
+    importance sampling near values that the row's target favours, which gives an unbiased estimate
+    of the likelihood.
 
     Parameters
     ----------

@@ -136,7 +136,7 @@ def load(path: str | Path, *, trust: bool = False) -> Saved:
     Returns
     -------
     Saved
-        With ``.model``, which has its data as of saving, and ``.idata``, in memory.
+        With ``.model``, which has the data at the time of saving, and ``.idata``, in memory.
 
     Raises
     ------

@@ -85,8 +85,8 @@ def fit(
         the same operations; taken from the context if not given. Hyperparameters and data are read
         from its graph.
     method : {"cavi", "svi"}
-        ``"cavi"`` sweeps over all rows. ``"svi"`` takes a step for each batch of rows, for some 10
-        000 rows and more.
+        ``"cavi"`` sweeps over all rows. ``"svi"`` takes a step for each batch of rows, for some
+        10 000 rows and more.
     start : {"laplace", "spike_slab"} or sequence of these
         Distribution of the initial hidden weights. If several are given, the fits use them in turn.
     starts : int
