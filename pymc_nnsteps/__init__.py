@@ -1,6 +1,6 @@
 """Step methods and models for Bayesian neural networks in PyMC.
 
-Importing the package adds its step methods to those that ``pm.sample`` chooses from.
+Importing the package adds its step methods to those from which ``pm.sample`` chooses.
 """
 
 import warnings

@@ -47,8 +47,8 @@ class PiecewiseLinear:
     Raises
     ------
     ValueError
-        If an argument has the wrong length, is not finite, if the knots do not increase, or
-        if the values at the knots contradict the slopes.
+        If an argument has the wrong length or is not finite, if the knots do not increase, or if
+        the values at the knots contradict the slopes.
 
     References
     ----------
@@ -143,12 +143,12 @@ SMOOTH_ACTIVATIONS: dict[str, Callable[[TensorVariable], TensorVariable]] = {
 class Normalize:
     """Divide the units of a layer by their root mean square.
 
-    ``v = u / sqrt(0.01 + mean(u^2))``, the mean taken over groups of neighbouring units.
+    ``v = u / sqrt(0.01 + mean(u^2))``, with the mean over groups of neighbouring units.
 
     Parameters
     ----------
     groups : int
-        Number of groups, which have equally many units.
+        Number of groups, all of the same size.
 
     Raises
     ------

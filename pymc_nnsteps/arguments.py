@@ -31,7 +31,7 @@ def positive_integer(name: str, value: object) -> int:
 def integer_from_zero(name: str, value: object) -> int:
     """The value, if it is an integer that is not negative."""
     if not is_integer(value) or value < 0:
-        raise ValueError(f"{name} must be an integer from zero on; got {value!r}.")
+        raise ValueError(f"{name} must be a non-negative integer; got {value!r}.")
     return int(value)
 
 

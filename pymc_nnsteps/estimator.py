@@ -225,8 +225,8 @@ def repeated(
     weights = _check_sample_weight(sample_weight, rows, ensure_non_negative=True)
     if np.any(weights != np.rint(weights)):
         raise ValueError(
-            "sample_weight must be whole numbers, how often a row counts: a likelihood to another "
-            "power is no law of these networks."
+            "sample_weight must be whole numbers, how often a row counts: these networks have no "
+            "likelihood to a fractional power."
         )
     times = weights.astype("int64")
     return rows.repeat(times, axis=0), targets.repeat(times, axis=0)

@@ -1,4 +1,4 @@
-"""Networks as estimators of scikit-learn, which standardise their data and sample by ``pm.sample``.
+"""Networks as scikit-learn estimators, which standardise their data and sample by ``pm.sample``.
 
 scikit-learn is an optional dependency: ``pip install "pymc_nnsteps[sklearn]"``.
 """
@@ -39,7 +39,7 @@ OF_CLASSES = sorted(name for names in CLASS_LIKELIHOODS.values() for name in nam
 
 
 class NetworkRegressor(RegressorMixin, NetworkEstimator):
-    """Regression by a Bayesian neural network, with intervals, as an estimator of scikit-learn.
+    """Regression by a Bayesian neural network, with intervals, as a scikit-learn estimator.
 
     Inputs and real targets are standardised for the network, and predictions are in
     the units of the targets.
@@ -52,26 +52,27 @@ class NetworkRegressor(RegressorMixin, NetworkEstimator):
     hidden : sequence of int, optional
         Widths of the hidden layers; the builder's default if not given.
     sigma : float or "network", optional
-        ``"network"``: the noise varies with the inputs. A number: its standard deviation, that of
-        standardised targets. It is learnt if not given.
+        ``"network"``: the noise varies with the inputs. A number: its standard deviation, for
+        standardised targets. It is learnt by default.
     likelihood : str, optional
-        Of the builder, such as ``"student_t"``. Targets are standardised for this one and for
-        ``"normal"``, the default, and left as they are for counts and durations.
+        Likelihood of the builder, such as ``"student_t"``. Targets are standardised for this and
+        for ``"normal"``, the default, and left unchanged for counts and durations.
     options : mapping of str, optional
         Further arguments of the builder, such as ``{"activation": "relu"}``, or
-        ``{"missing": "impute"}`` for inputs with NaN. Scales among them are those of standardised
-        data. With ``exposure``, predictions are for an exposure of one.
+        ``{"missing": "impute"}`` for inputs with NaN. Scales among them refer to standardised data.
+        With ``exposure``, predictions are for an exposure of one.
     draws, tune, chains : int
-        As of ``pm.sample``. The defaults are for the hierarchical network; Gibbs sweeps of the
-        others are cheaper, and more of them are needed.
+        As for ``pm.sample``. The defaults suit the hierarchical network; the others have cheaper
+        Gibbs sweeps and need more of them.
     n_jobs : int, optional
-        Chains that run at the same time: one if not given, as many as there are processors if -1.
+        Number of chains that run in parallel: one by default, as many as there are processors if
+        -1.
     random_state : int, RandomState or None
-        Seed of the chains and of the noise of predictions: a fitted estimator repeats its
-        predictions.
+        Seed of the chains and of the noise of predictions: predictions of a fitted estimator are
+        reproducible.
     verbose : bool, optional
-        Whether to show progress, and a line about what was sampled. If not given: in a terminal or
-        a notebook.
+        Whether to show progress, and a line about what was sampled. By default, only in a terminal
+        or a notebook.
 
     Attributes
     ----------
@@ -80,8 +81,8 @@ class NetworkRegressor(RegressorMixin, NetworkEstimator):
     idata_ : DataTree
         Result of ``pm.sample``, without variables that have an entry for each row of the data.
     diagnosis_ : Diagnosis
-        Result of :func:`~pymc_nnsteps.diagnose` for two chains or more, at training inputs. If they
-        have not converged, ``fit`` gives scikit-learn's ``ConvergenceWarning`` with its verdict.
+        Result of :func:`~pymc_nnsteps.diagnose` at training inputs, for two chains or more. If they
+        have not converged, ``fit`` issues scikit-learn's ``ConvergenceWarning`` with its verdict.
     input_scaler_, target_scaler_ : StandardScaler
         Scalers that standardise inputs and targets.
     n_features_in_ : int
@@ -149,7 +150,7 @@ class NetworkRegressor(RegressorMixin, NetworkEstimator):
         X : array_like or DataFrame, shape (n_obs, n_features)
         y : array_like, Series or DataFrame, shape (n_obs,) or (n_obs, n_outputs)
         sample_weight : array_like of whole numbers, shape (n_obs,), optional
-            How often each row counts: the powers of its likelihood.
+            Number of times each row counts: the power of its likelihood.
 
         Returns
         -------
@@ -181,19 +182,19 @@ class NetworkRegressor(RegressorMixin, NetworkEstimator):
     ) -> NDArray[np.float64] | tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Predict the mean of the targets.
 
-        For real targets it is the posterior mean of the network's function; for others that of
-        targets drawn from the posterior.
+        For real targets this is the posterior mean of the network's function; for others, the mean
+        of targets drawn from the posterior.
 
         Parameters
         ----------
         X : array_like or DataFrame, shape (n_obs, n_features)
         return_std : bool
-            Whether to return standard deviations of predicted targets as well, noise included.
+            Whether to also return standard deviations of predicted targets, including noise.
 
         Returns
         -------
         ndarray, or a pair of ndarray, of shape (n_obs,) or (n_obs, n_outputs)
-            The mean, and the standard deviation if it is asked for.
+            The mean, and the standard deviation if requested.
         """
         drawn = self._predict(X, "function" if self.likelihood in REAL else "response")
         mean = self._in_units(drawn.mean(axis=0))
@@ -206,7 +207,7 @@ class NetworkRegressor(RegressorMixin, NetworkEstimator):
     def predict_interval(
         self, X: ArrayLike | pd.DataFrame, coverage: float = 0.9
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Predict intervals that hold the targets with this probability, with equal tails.
+        """Predict equal-tailed intervals that contain the targets with a given probability.
 
         Parameters
         ----------
@@ -235,24 +236,24 @@ class NetworkRegressor(RegressorMixin, NetworkEstimator):
 
 
 class NetworkClassifier(ClassifierMixin, NetworkEstimator):
-    """Classification by a Bayesian neural network, as an estimator of scikit-learn.
+    """Classification by a Bayesian neural network, as a scikit-learn estimator.
 
-    Inputs are standardised for the network. Labels may be of any kind, two or more.
+    Inputs are standardised for the network. There may be two or more labels, of any kind.
 
     Parameters
     ----------
     network : {"hierarchical", "intermediate_noise"}
-        Builder of the network: :func:`~pymc_nnsteps.hierarchical_mlp`, whose probabilities are
-        logistic, or :func:`~pymc_nnsteps.intermediate_noise_mlp`, where they are probit.
+        Builder of the network: :func:`~pymc_nnsteps.hierarchical_mlp`, with logistic probabilities,
+        or :func:`~pymc_nnsteps.intermediate_noise_mlp`, with probit probabilities.
     hidden, options, draws, tune, chains, n_jobs, random_state, verbose
-        As of :class:`NetworkRegressor`.
+        As for :class:`NetworkRegressor`.
 
     Attributes
     ----------
     classes_ : ndarray
         The labels, sorted.
     model_, idata_, input_scaler_, n_features_in_, feature_names_in_
-        As of :class:`NetworkRegressor`.
+        As for :class:`NetworkRegressor`.
 
     Examples
     --------
@@ -283,7 +284,7 @@ class NetworkClassifier(ClassifierMixin, NetworkEstimator):
         y : array_like or Series, shape (n_obs,)
             Labels.
         sample_weight : array_like of whole numbers, shape (n_obs,), optional
-            How often each row counts: the powers of its likelihood.
+            Number of times each row counts: the power of its likelihood.
 
         Returns
         -------
@@ -304,7 +305,7 @@ class NetworkClassifier(ClassifierMixin, NetworkEstimator):
         return self._sample(rows, labelled, likelihood=of_more)
 
     def predict_proba(self, X: ArrayLike | pd.DataFrame) -> NDArray[np.float64]:
-        """Predict the probability of each class: the mean over the posterior.
+        """Predict the posterior mean of the probability of each class.
 
         Parameters
         ----------
@@ -321,7 +322,7 @@ class NetworkClassifier(ClassifierMixin, NetworkEstimator):
         return probability
 
     def predict(self, X: ArrayLike | pd.DataFrame) -> NDArray[Any]:
-        """Predict the class of the largest probability.
+        """Predict the class of largest probability.
 
         Parameters
         ----------

@@ -414,8 +414,8 @@ def _require_words(name: str, column: Hashable, given: pd.Categorical) -> None:
         raise _dates(name, column)
     if len(texts) == len(given) > ROWS_OF_LEVELS:
         raise ValueError(
-            f"{name} has another text in each row of the column {column!r}, of which nothing "
-            "can be learnt; leave it out."
+            f"{name} has a different text in each row of the column {column!r}, from which "
+            "nothing can be learnt; leave it out."
         )
 
 

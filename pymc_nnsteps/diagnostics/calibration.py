@@ -55,14 +55,14 @@ def plot_calibration(
     backend: str = "matplotlib",
     **options: Any,
 ) -> Any:
-    r"""Plot whether predictive distributions of held-out targets are right.
+    r"""Plot the calibration of predictive distributions for held-out targets.
 
     The quantile :math:`u_i = P(y_i^* \le y_i \mid x_i)` of a target in its predictive distribution
-    is uniform if this distribution is right. That of a count, or of any other value that has a
-    probability, is drawn uniformly from :math:`P(y_i^* < y_i)` to :math:`P(y_i^* \le y_i)`. The
-    line is the distribution function of :math:`u` less that of uniform numbers, or, for coverage,
-    the share of targets in central intervals less the intervals' probability: intervals that are
-    too short are below zero. If a test rejects uniformity, the targets that contribute most are
+    is uniform if this distribution is correct. For a count, or any other value of positive
+    probability, it is drawn uniformly from :math:`P(y_i^* < y_i)` to :math:`P(y_i^* \le y_i)`. The
+    line is the distribution function of :math:`u` minus that of uniform numbers or, for coverage,
+    the share of targets in central intervals minus the intervals' probability, which is below zero
+    if intervals are too short. If a test rejects uniformity, the targets that contribute most are
     marked.
 
     All noise is drawn afresh.
@@ -72,20 +72,20 @@ def plot_calibration(
     idata : DataTree or Dataset
         Result of ``pm.sample``, or its posterior.
     X : array_like or table, shape (n_obs, n_features)
-        Inputs that the network was not fitted to: training targets are nearer to their predictions.
+        Inputs to which the network was not fitted: training targets are closer to their
+        predictions.
     y : array_like or table, shape (n_obs,) or (n_obs, n_outputs)
-        Their targets, real numbers, counts, or ordered classes as an ordered
-        ``pandas.Categorical``; those that are NaN are left out. Labels of rows must be those of
-        ``X``.
+        Targets of these rows: real numbers, counts, or ordered classes as an ordered
+        ``pandas.Categorical``. NaN are left out. Row labels must match those of ``X``.
     kind : {"pit", "coverage"}
-        Places of targets, or coverage of central intervals.
+        Quantiles of targets, or coverage of central intervals.
     model, inputs, num_samples, random_seed
         As for :func:`~pymc_nnsteps.predict`.
     output : str, optional
-        Name of the observed variable that ``y`` is of, where several depend on the inputs.
+        Name of the observed variable of ``y``, if several depend on the inputs.
     backend : str
     **options
-        Of ``arviz_plots.plot_ecdf_pit``.
+        Passed to ``arviz_plots.plot_ecdf_pit``.
 
     Returns
     -------
@@ -94,8 +94,9 @@ def plot_calibration(
     Raises
     ------
     ValueError
-        If ``kind`` is neither, if targets are classes, have another shape than predictions or
-        other labels than ``X``, or as for :func:`~pymc_nnsteps.predict`.
+        If ``kind`` is invalid, if targets are classes without an order, if their shape differs from
+        that of the predictions or their labels from those of ``X``, or as for
+        :func:`~pymc_nnsteps.predict`.
 
     Examples
     --------

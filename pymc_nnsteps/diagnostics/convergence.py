@@ -56,7 +56,7 @@ class Diagnosis(Tabulated):
         For each quantity, with its own dims, and the dim ``statistic``: "rhat", "ess_bulk" and
         "ess_tail".
     sampling_time : float or None
-        Seconds that sampling took, tuning included, if the trace tells.
+        Seconds that sampling took, including tuning, if the trace records it.
     chains : int
     modes : tuple of (tuple of int, float)
         Groups of chains (numbered from 0) in different modes, with their mean log likelihood, the
@@ -82,9 +82,9 @@ class Diagnosis(Tabulated):
     @property
     @override
     def table(self) -> pd.DataFrame:
-        """One row per quantity: medians over its points, the worst of them, shares of points.
+        """One row per quantity: medians over its points, worst values, shares of points.
 
-        Points where all draws are equal have no R-hat, and are not counted.
+        Points where all draws are equal have no R-hat and are not counted.
         """
         rows = {name: self._row(values) for name, values in self.dataset.items()}
         columns = [name for name in self.formats if any(name in row for row in rows.values())]
@@ -92,7 +92,7 @@ class Diagnosis(Tabulated):
 
     @property
     def converged(self) -> bool:
-        """Whether R-hat and effective sample size of all points of all quantities are good."""
+        """Whether R-hat and effective sample size are good at all points of all quantities."""
         return not self._short()
 
     @property
@@ -175,11 +175,11 @@ def diagnose(
     inputs: str | None = None,
     output: str | None = None,
 ) -> Diagnosis:
-    """Judge chains by the network's function values: R-hat and effective sample size.
+    """Assess convergence by R-hat and effective sample size of the network's function values.
 
-    The last line is a verdict: converged or not, by the worst of function values, log likelihood,
-    and all other variables (noise, scales, effects beside a network), and if not, what would help.
-    Hidden units may change places without changing the network; they are judged by function values.
+    The last line is a verdict: whether the chains have converged, by the worst of function values,
+    log likelihood and all other variables (noise, scales, effects beside a network), and if not,
+    what would help. Hidden units are interchangeable, so they are judged by function values.
 
     Parameters
     ----------
@@ -197,23 +197,23 @@ def diagnose(
 
         - ``f``, or the name of the output, the function values at ``X``
           (:func:`~pymc_nnsteps.predict`);
-        - ``log_likelihood``, of all data given the free variables, if the trace has a group of
-          this name or all the variables that it depends on (then of the data that the model has
-          now);
-        - each stored free variable that has entries for neither hidden units that may change
-          places nor rows of the data.
+        - ``log_likelihood``, of all data given the free variables, if the trace has a group of this
+          name or all variables on which it depends (then of the data that the model currently
+          holds);
+        - each stored free variable whose entries belong neither to interchangeable hidden units nor
+          to rows of the data.
 
-        Columns: number of points (those where draws differ), R-hat (rank-normalised), its worst,
-        and the shares of points where it exceeds 1.01 and 1.05; bulk effective sample size, its
-        worst, and per second of sampling time, tuning included, if the trace tells. ``.table`` is
-        a DataFrame, ``.dataset`` has the values of all points and the tail effective sample
-        size. ``.verdict`` is the last line, ``.converged`` a bool: whether each R-hat is at most
-        1.01 and each bulk effective sample size at least 100 for each chain.
+        Columns: number of points (those where draws differ); rank-normalised R-hat, its median and
+        worst, and the shares of points where it exceeds 1.01 and 1.05; bulk effective sample size,
+        its median and worst, and per second of sampling time, including tuning, if the trace
+        records it. ``.table`` is a DataFrame, ``.dataset`` has the values of all points and the
+        tail effective sample size. ``.verdict`` is the last line, ``.converged`` a bool: whether
+        each R-hat is at most 1.01 and each bulk effective sample size at least 100 for each chain.
 
     Raises
     ------
     ValueError
-        If there is one chain or fewer than four draws, if a quantity is not finite, or as for
+        If there is only one chain or fewer than four draws, if a quantity is not finite, or as for
         :func:`~pymc_nnsteps.predict`.
 
     References
@@ -325,17 +325,17 @@ def rhat_over_time(
 ) -> xr.Dataset:
     """R-hat of a network's function values in successive blocks of draws.
 
-    Chains from different starts, one of them an exact draw from the posterior if there is one,
-    have forgotten these once R-hat falls no further. It stays above one where a block is not
-    much longer than the time over which draws are correlated.
+    Chains from different starts, preferably including an exact draw from the posterior, have
+    forgotten their starts once R-hat falls no further. It stays above one if a block is not much
+    longer than the autocorrelation time.
 
     Parameters
     ----------
     idata : DataTree or Dataset
         Result of ``pm.sample`` with several chains, or its posterior.
     X : array_like or table, shape (n_obs, n_features), or dict
-        Inputs at which functions are compared, as for :func:`~pymc_nnsteps.predict`; best those
-        that no chain has been fitted to.
+        Inputs at which functions are compared, as for :func:`~pymc_nnsteps.predict`; preferably
+        inputs to which no chain was fitted.
     block : int
         Draws per block, four or more. Draws after the last full block are left out.
     method : str
@@ -348,15 +348,15 @@ def rhat_over_time(
     -------
     Dataset
         ``rhat`` with dims (block, obs, output), its ``mean`` over points (block), and its
-        ``quantiles`` over points (quantile, block) at 25, 50, 75 and 95 %, each of them R-hat of
-        some point: the next higher, not an interpolation. The coordinate
-        ``block`` is the label of the block's last draw. R-hat is NaN at points where no draw of a
-        block differs from another, and these are left out of mean and quantiles.
+        ``quantiles`` over points (quantile, block) at 25, 50, 75 and 95 %, each the R-hat of some
+        point: the next higher value, not an interpolation. The coordinate ``block`` is the label of
+        the block's last draw. R-hat is NaN at points where all draws of a block are equal, and
+        these are excluded from mean and quantiles.
 
     Raises
     ------
     ValueError
-        If there is one chain, if there are fewer draws than a block has, or as for
+        If there is only one chain, if there are fewer draws than in a block, or as for
         :func:`~pymc_nnsteps.predict`.
 
     References

@@ -25,13 +25,13 @@ JOINT, MOVE = "#1f77b4", "#d62728"
 
 
 def plot_network(model: pm.Model | None = None) -> Any:
-    """Show a network as a graph, with what ``pm.sample`` draws each variable from.
+    """Show a network as a graph, with the conditional or step of each variable.
 
-    The graph is that of ``pm.model_to_graphviz``. Blue nodes are layers: variables that depend on
-    a data container. Green ones are noise and other scales: positive variables. Yellow ones are
-    weights and all others. The last line of a node is its full conditional, or the step that
-    draws it where that is not Gibbs. Dashed lines join what Gibbs draws together: blue ones in one
-    draw, red ones in a joint move.
+    The graph is that of ``pm.model_to_graphviz``. Blue nodes are layers: variables that depend on a
+    data container. Green ones are noise and other scales: positive variables. Yellow ones are
+    weights and all other variables. The last line of a node is its full conditional, or the step
+    that draws it if this is not Gibbs. Dashed lines join variables that Gibbs draws together: blue
+    lines in one draw, red lines in a joint move.
 
     Parameters
     ----------
@@ -41,8 +41,8 @@ def plot_network(model: pm.Model | None = None) -> Any:
     Returns
     -------
     graphviz.Digraph
-        Notebooks show it; ``.render("network", format="svg")`` writes it. Both need the program
-        Graphviz beside the package of that name.
+        Notebooks display it, and ``.render("network", format="svg")`` writes it to a file. Both
+        require the program Graphviz as well as the Python package.
 
     Raises
     ------

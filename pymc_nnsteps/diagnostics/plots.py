@@ -53,12 +53,12 @@ def plot_functions(
     idata : DataTree or Dataset
         Result of ``pm.sample``, or its posterior.
     X : array_like or table, shape (n_obs, n_features), or dict
-        Inputs, as for :func:`~pymc_nnsteps.predict`; the first four panels are shown.
+        Inputs, as for :func:`~pymc_nnsteps.predict`; only the first four panels are shown.
     model, inputs, output
         As for :func:`~pymc_nnsteps.predict`.
     backend : str
     **options
-        Of ``arviz_plots.plot_trace``.
+        Passed to ``arviz_plots.plot_trace``.
 
     Returns
     -------
@@ -98,7 +98,7 @@ def plot_functions(
 def plot_rhat_over_time(
     over_time: xr.Dataset, *, backend: str = "matplotlib", **options: Any
 ) -> Any:
-    """Plot R-hat of function values against time: quantiles over points, the middle half shaded.
+    """Plot R-hat of function values against time: quantiles over points, middle half shaded.
 
     Parameters
     ----------
@@ -106,7 +106,7 @@ def plot_rhat_over_time(
         Result of :func:`~pymc_nnsteps.lab.rhat_over_time`.
     backend : str
     **options
-        Of ``arviz_plots.PlotCollection.wrap``.
+        Passed to ``arviz_plots.PlotCollection.wrap``.
 
     Returns
     -------
@@ -272,26 +272,26 @@ def plot_partial_dependence(
     backend: str = "matplotlib",
     **options: Any,
 ) -> Any:
-    """Plot the mean function over one input per panel, with bands, and marks at the data.
+    """Plot the mean function against one input per panel, with bands and marks at the data.
 
-    A function of two inputs is shown over the first, as a line for each of three values of the
-    second, or for each of its levels.
+    A function of two inputs is plotted against the first, with one line for each of three values of
+    the second, or for each of its levels.
 
     Parameters
     ----------
     *dependences : Dataset
-        Results of :func:`~pymc_nnsteps.partial_dependence`: several of one input each, or one of
-        two.
+        Results of :func:`~pymc_nnsteps.partial_dependence`: several with one input each, or one
+        with two inputs.
     output : int or str
         Column of the outputs, or its label.
     units : mapping of str to (float, float), optional
-        Means and standard deviations by which inputs and the output were standardised, by their
-        names: they are shown in the units before, ``mean + sd * value``.
+        Means and standard deviations with which inputs and the output were standardised, by their
+        names. Axes are in the original units, ``mean + sd * value``.
     labels : mapping of str to str, optional
-        What to write for the names of inputs and of the output (``"f"``, unless it was named).
+        Labels in place of the names of inputs and of the output (``"f"``, unless it was named).
     backend : str
     **options
-        Of ``arviz_plots.PlotCollection.wrap``.
+        Passed to ``arviz_plots.PlotCollection.wrap``.
 
     Returns
     -------
@@ -300,7 +300,7 @@ def plot_partial_dependence(
     Raises
     ------
     ValueError
-        If something else is given, or if there is no such output.
+        If ``dependences`` are anything else, or if there is no such output.
 
     Examples
     --------

@@ -71,17 +71,17 @@ def plot_predictions(
     backend: str = "matplotlib",
     **options: Any,
 ) -> Any:
-    """Plot predictions over one input, with the data; other inputs are held at their medians.
+    """Plot predictions against one input, with the data; other inputs are held at their medians.
 
     So are other data of the rows. For whole numbers, such as the group of each row, the median is
-    one of their values. Categories are held at their most common level. The data are those that the
-    model was sampled with, which the result of ``pm.sample`` has stored; with the posterior alone,
-    those that the model holds at present.
+    one of their values. Categories are held at their most common level. The data are those with
+    which the model was sampled, stored in the result of ``pm.sample``; with the posterior alone,
+    those that the model currently holds.
 
-    The line is the posterior mean of the network's function, one band holds the function, and the
-    other holds new targets. If the function is not the location of the targets, as for counts, the
-    line is the mean of new targets, and there is one band. Means and quantiles of draws of new
-    targets are smoothed over the grid.
+    The line is the posterior mean of the network's function. One band holds the function, the other
+    new targets. If the function is not the location of the targets, as for counts, the line is the
+    mean of new targets, and there is one band. Means and quantiles of draws of new targets are
+    smoothed over the grid.
 
     Parameters
     ----------
@@ -91,23 +91,23 @@ def plot_predictions(
         Column of the inputs, or its name.
     output : int or str
         Column of the targets, or its label; or a name, as for :func:`~pymc_nnsteps.predict`: that
-        of an observed variable, or with ``kind="function"`` that of a ``pm.Deterministic``, which
-        is shown without the data, as is a function that is not the location of the targets.
+        of an observed variable, or with ``kind="function"`` that of a ``pm.Deterministic``. The
+        latter is shown without the data, as is a function that is not the location of the targets.
     kind : {"response", "function"}
-        Bands of new targets and of the noise-free function, or of the function alone.
+        Bands for new targets and for the noise-free function, or for the function alone.
     prob : float
-        Probability that each band holds.
+        Probability of each band.
     units : mapping of str to (float, float), optional
-        Means and standard deviations by which inputs and targets were standardised, by their names:
-        they are shown in the units before, ``mean + sd * value``.
+        Means and standard deviations with which inputs and targets were standardised, by their
+        names. Axes are in the original units, ``mean + sd * value``.
     labels : mapping of str to str, optional
-        What to write for the names of inputs and targets.
+        Labels in place of the names of inputs and targets.
     model, inputs
         As for :func:`~pymc_nnsteps.predict`.
     random_seed : int, optional
     backend : str
     **options
-        Of ``arviz_plots.PlotCollection.wrap``.
+        Passed to ``arviz_plots.PlotCollection.wrap``.
 
     Returns
     -------
@@ -116,7 +116,7 @@ def plot_predictions(
     Raises
     ------
     ValueError
-        If there is no such column, if targets that are to be shown are classes, or as for
+        If there is no such column, if the targets to be shown are classes, or as for
         :func:`~pymc_nnsteps.predict`.
 
     Examples

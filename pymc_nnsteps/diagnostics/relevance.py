@@ -75,36 +75,37 @@ def relevance(
     r"""Compare inputs by the scales of their weights, where these were learnt.
 
     Weights :math:`W_{dj}` lead from inputs j to units d. Given the learnt scales, their prior has
-    standard deviations (for Student-t and Laplace laws: scales) :math:`s_{dj}`. The relevance of an
-    input is
+    standard deviations (for Student-t and Laplace distributions: scales) :math:`s_{dj}`. The
+    relevance of an input is
 
     .. math:: r_j = \operatorname{sd}(x_j) \Big( \frac{1}{D} \sum_d s_{dj}^2 \Big)^{1/2}.
 
-    It tells how far the input typically moves a unit. The standard deviation of an input is over
-    the rows that the model was sampled with, which the result of ``pm.sample`` has stored; with the
-    posterior alone, over those that the model holds at present. Scales are learnt by automatic
+    It measures how far the input typically moves a unit. The standard deviation of an input is over
+    the rows with which the model was sampled, stored in the result of ``pm.sample``; with the
+    posterior alone, over those that the model currently holds. Scales are learnt by automatic
     relevance determination (the precisions ``tau_ih1_unit`` of
     :func:`~pymc_nnsteps.hierarchical_mlp`, the scales ``psi1`` of :func:`~pymc_nnsteps.bow_tie`),
-    by the blocks of both on the inputs as they are, and by the same written by hand. Scales are
-    more uncertain than function values, and inputs with the same information share their relevance.
-    :func:`~pymc_nnsteps.partial_dependence` shows the effect of an input on the function.
+    by the blocks of both applied directly to the inputs, and by the same models written by hand.
+    Scales are more uncertain than function values, and inputs with the same information share their
+    relevance. :func:`~pymc_nnsteps.partial_dependence` shows the effect of an input on the
+    function.
 
     Parameters
     ----------
     idata : DataTree or Dataset
         Result of ``pm.sample``, or its posterior, or draws of a variational fit.
     prob : float
-        Posterior probability of the intervals, equal on both sides.
+        Posterior probability of the intervals, with equal tails.
     model, inputs
         As for :func:`~pymc_nnsteps.predict`.
     output : str, optional
-        Name of a ``pm.Deterministic``: only weights that it depends on are shown, such as those of
+        Name of a ``pm.Deterministic``. Only weights on which it depends are shown, such as those of
         one of several networks.
 
     Returns
     -------
     Relevance
-        Prints as a table: median and ends of an interval for each input, the largest first.
+        Prints as a table with the median and the ends of an interval for each input, largest first.
         ``.table`` is a DataFrame, ``.draws`` has each draw.
 
     Raises
@@ -145,7 +146,7 @@ def relevance(
             "relevance needs weights with the dimension of the columns of "
             f"{container.name} whose scales are learnt for each column; the model has none; give "
             "weights, scales and inputs this dimension with dims=..., or build the network with "
-            "nns.hierarchical_mlp or nns.bow_tie, or the block of either on the inputs as they are."
+            "nns.hierarchical_mlp or nns.bow_tie, or the block of either applied to the inputs."
         )
     posterior = posterior_with_draws(idata)
     expressions: list[Any] = model.replace_rvs_by_values([parameters(rv)[-1] for rv in groups])

@@ -191,9 +191,9 @@ class GeneralizedInverseGaussian(PositiveContinuous):
         Order, of any sign and size. The density falls as :math:`x^{\nu - 1}` would between
         the exponential declines near :math:`\delta^2` and :math:`1/\lambda^2`.
     delta, lam : tensor_like
-        Strength of the decline towards 0 and towards infinity, not negative, on the scale of
-        :math:`\sqrt{x}` and :math:`1/\sqrt{x}`. ``delta`` may be 0 where ``nu > 0``, ``lam``
-        where ``nu < 0``.
+        Strength of the decline towards 0 and towards infinity, non-negative, on the scale of
+        :math:`\sqrt{x}` and :math:`1/\sqrt{x}`. ``delta`` may be 0 where ``nu > 0``, ``lam`` where
+        ``nu < 0``.
 
     Notes
     -----
@@ -222,7 +222,7 @@ class GeneralizedInverseGaussian(PositiveContinuous):
 
     @classmethod
     def dist(cls, nu: TensorLike, delta: TensorLike, lam: TensorLike, **kwargs: Any) -> Any:
-        """Create the variable without a name, from the same parameters."""
+        """Create an unnamed variable with the same parameters."""
         nu, delta, lam = map(_floating, (nu, delta, lam))
         return super().dist([nu, delta * pt.abs(delta), lam * pt.abs(lam)], **kwargs)
 

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 
 class NotConjugate(ValueError):  # noqa: N818 (a public name, and a finding more than an error)
-    """A full conditional has no form that this package knows how to draw from.
+    """Raised if a full conditional has no form that this package can draw from.
 
     The message names the variable, the child that prevents a conditional, and the reason.
 

@@ -30,10 +30,10 @@ def model_to_read(model: pm.Model | None) -> pm.Model:
 
 @once_per_model
 def plain_model(model: pm.Model) -> pm.Model:
-    """State a model of :mod:`pymc.dims` in plain tensors, as this package and others read it.
+    """Rewrite a model of :mod:`pymc.dims` in plain tensors, which this package and others read.
 
     Variables keep their names, dimensions, labels and transforms, so that draws of one model are
-    draws of the other. Data are the same too: ``pm.set_data`` on one model sets those of both.
+    draws of the other. Data are shared: ``pm.set_data`` on one model sets the data of both.
 
     Parameters
     ----------
@@ -47,8 +47,7 @@ def plain_model(model: pm.Model) -> pm.Model:
     Raises
     ------
     ValueError
-        If a variable has no form of plain tensors, or a transform that PyMC does not give to it
-        by itself.
+        If a variable has no form in plain tensors, or has a transform that is not PyMC's default.
 
     Examples
     --------

@@ -4,13 +4,13 @@
 module              its subject
 ==================  =============================================================================
 ``teacher``         data from a model's own prior, with a known posterior draw; the score
-``thermalization``  chains from several starts, watched until they agree, and a plot of them
-``merging``         the rule by which chains agree
+``thermalization``  chains from several starts, run until they agree, and a plot of them
+``merging``         the rule for agreement of chains
 ``rejection``       exact posterior draws of tiny problems, by rejection from the prior
-``envelope``        what rejection proposes from, and a bound on what is left of the likelihood
+``envelope``        proposals for rejection, and a bound on the remaining likelihood
 ==================  =============================================================================
 
-R-hat over time and tables of experiments, which other rooms use too, have their names here as well.
+R-hat over time and tables of experiments, which other modules use too, are also available here.
 """
 
 from pymc_nnsteps.diagnostics import plot_rhat_over_time, rhat_over_time

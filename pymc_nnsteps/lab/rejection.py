@@ -59,8 +59,8 @@ def rejection_sample(
     r"""Draw independently and exactly from a posterior, by rejection from the prior.
 
     A draw from the prior is accepted with probability likelihood / bound. The expected number of
-    tries per draw is bound / marginal likelihood, which grows exponentially with the data: this is
-    for problems with a handful of informative observations, as a reference for samplers.
+    tries per draw is bound / marginal likelihood, which grows exponentially with the data. The
+    method is a reference for samplers, for problems with a handful of informative observations.
 
     The bound is found for discrete observations (their probability is at most one) and for Normal,
     StudentT, Laplace and MvNormal ones of fixed scale. It is also found for Normal, StudentT and
@@ -86,23 +86,24 @@ def rejection_sample(
     -------
     DataTree
         Group ``posterior``, of one chain, with the free variables and deterministics;
-        ``observed_data`` and ``constant_data``. The attributes ``acceptance_rate`` and ``tries``
-        of the posterior tell what the draws cost.
+        ``observed_data`` and ``constant_data``. The attributes ``acceptance_rate`` and ``tries`` of
+        the posterior record the cost of the draws.
 
     Raises
     ------
     NotConjugate
-        If no bound is found and ``log_bound`` is not given: with the variable and the reason.
+        If no bound is found and ``log_bound`` is not given; the message gives the variable and the
+        reason.
     ValueError
-        If an argument is unusable; if the log-likelihood of a try exceeds its bound; if the log
-        density is random itself; if vectors are observed in part.
+        If an argument is invalid; if the log-likelihood of a try exceeds its bound; if the log
+        density is itself random; if vectors are partly observed.
     RuntimeError
         If ``max_tries`` tries gave fewer draws, or as soon as it is clear that they will; if a
         variable has no proper prior.
 
     Notes
     -----
-    An interrupt returns what has been accepted.
+    An interrupt returns what has been accepted so far.
 
     References
     ----------

@@ -66,7 +66,7 @@ class Score(Tabulated):
 def score_statistic(
     idata: Any, vars: Vars = None, *, model: pm.Model | None = None, scale: float = 1.0
 ) -> Score:
-    r"""Test whether draws are from the posterior: the mean of the score must be zero.
+    r"""Test whether draws are from the posterior, for which the mean of the score is zero.
 
     For a variable with values :math:`v_1, \dots, v_k` the statistic of a draw is
 
@@ -74,25 +74,25 @@ def score_statistic(
         {\partial v_i},
 
     whose mean under the posterior is zero. A chain that has not converged, or a sampler of another
-    distribution, usually has another mean. But the mean is also nearly zero for draws in only one
-    of several modes, and for draws about the mean of a Gaussian that scatter too much or too
-    little.
+    distribution, usually has another mean. However, the mean is also nearly zero for draws in only
+    one of several modes, and for draws about the mean of a Gaussian with too much or too little
+    spread.
 
     Where the model transforms a variable, :math:`v` is the transformed, unbounded value that NUTS
     samples, and :math:`p` its density, Jacobian included. On the variable's own scale the mean
     would not be zero wherever the density does not vanish at a bound: for a half-normal it is
-    :math:`-p(0)`. For the same reason a bounded variable whose transform was taken away, and
-    one in which the density jumps (utilities under a threshold), need not have mean zero.
+    :math:`-p(0)`. For the same reason a bounded variable whose transform was removed, and one in
+    which the density jumps (utilities under a threshold), need not have mean zero.
 
     Parameters
     ----------
     idata : DataTree or Dataset
         Result of ``pm.sample``, or its posterior.
     vars : variable, name, or list of these, optional
-        Free variables; all continuous ones if not given. Those that their score depends on must be
-        stored as well: parents, children and what else these depend on.
+        Free variables; all continuous ones by default. Variables on which their score depends must
+        be stored as well: parents, children and what else these depend on.
     model : pm.Model, optional
-        The model that was sampled; that of the context if not given.
+        The model that was sampled; taken from the context if not given.
     scale : float
         Factor of the score. The source multiplies it by the noise variance of an
         intermediate-noise network.
@@ -100,16 +100,16 @@ def score_statistic(
     Returns
     -------
     Score
-        Prints as a table with one row per variable: the mean, its Monte Carlo error (ArviZ's) and
+        Prints as a table with one row per variable: the mean, its Monte Carlo error (by ArviZ) and
         their ratio ``z``, which is about standard normal for a chain in equilibrium with hundreds
-        of effective draws. ``.draws`` has the statistic of each draw, ``.dataset`` the
-        numbers of the table.
+        of effective draws. ``.draws`` has the statistic of each draw, ``.dataset`` the numbers of
+        the table.
 
     Raises
     ------
     ValueError
-        If a variable is not a free and continuous one, if the trace lacks one that is needed or
-        has fewer than four draws, if a score is not finite, or if the log density is random.
+        If a variable is not free and continuous, if the trace lacks a required variable or has
+        fewer than four draws, if a score is not finite, or if the log density is random.
 
     References
     ----------
@@ -175,19 +175,19 @@ SAME_DENSITY = 1e-6
 
 @dataclass(frozen=True, eq=False)
 class TeacherStudent:
-    """A student's model, and what its teacher knows.
+    """The model of a student, with the parameters and targets of its teacher.
 
     Attributes
     ----------
     model : pm.Model
-        The student's, with the teacher's targets as data.
+        Model of the student, with the teacher's targets as data.
     targets : ndarray, or dict of ndarray
-        What was drawn for the observed variable, or for each by its name.
+        Draws of the observed variable, or of each observed variable by name.
     teacher : Dataset, dims (chain, draw, ...)
-        The one posterior draw that is known: free variables, latent layers included, and
-        deterministics. May stand wherever a posterior does.
+        The known posterior draw: free variables, including latent layers, and deterministics. It
+        can be used wherever a posterior can.
     starts : dict of str to dict
-        Points at which chains begin, as ``initvals`` of step methods: values of the transformed
+        Points at which chains start, as ``initvals`` of step methods: values of the transformed
         variables. "informed" is the teacher's state; "zero" has all variables at PyMC's support
         point (zero weights); "prior" ("prior 1", "prior 2", ... if there are several) is a draw
         from the prior whose latent layers follow from its weights.
@@ -201,7 +201,7 @@ class TeacherStudent:
     def test_error(
         self, X: ArrayLike | pd.DataFrame, *, inputs: str | None = None
     ) -> TensorVariable:
-        """Noise-free test error: mean square of what the student computes beside its teacher.
+        """Noise-free test error: mean squared difference between outputs of student and teacher.
 
         This scalar, and those of the other methods, are test functions of
         :func:`~pymc_nnsteps.lab.thermalize`, in terms of the model's variables.
@@ -242,20 +242,20 @@ def teacher_student(
     n_prior: int = 1,
     random_seed: int | None = None,
 ) -> TeacherStudent:
-    """Draw a teacher and its targets from a model's prior, and build the student's model.
+    """Draw a teacher and its targets from a model's prior, and build the model of the student.
 
     Parameters
     ----------
     build : callable
         ``build(X, targets)`` returns a model in which the targets are observed as they are. Its
-        priors must not depend on them: pass the hyperparameters that a builder would take from the
-        data.
+        priors must not depend on the targets: pass the hyperparameters that a builder would derive
+        from the data.
     X : array_like or table
         Inputs, passed on to ``build``.
     targets : optional
-        Stand-in for the targets: of their shape and type, and for labels with all classes. With
-        several observed variables, a mapping from names to these. Standard normal numbers, one for
-        each row of ``X``, if not given. Their values do not matter.
+        Placeholder for the targets, of their shape and type; labels must include all classes. With
+        several observed variables, a mapping from names to these. By default, one standard normal
+        number for each row of ``X``. The values do not matter.
     n_prior : int
         Number of starts drawn from the prior.
     random_seed : int, optional
@@ -271,14 +271,13 @@ def teacher_student(
     ------
     ValueError
         If data cannot be drawn (nothing is observed, there are potentials, or the log density is
-        random), if ``build`` gives other variables or densities for other targets, or if a start
+        random), if ``build`` returns other variables or densities for other targets, or if a start
         has no density.
 
     Notes
     -----
-    Where a support point or a draw from the prior contradicts the targets, as that of a probit
-    model's utilities does, variables for which the model has initial values of its own begin at
-    these.
+    Where a support point or a draw from the prior contradicts the targets, as for the utilities of
+    a probit model, variables for which the model has its own initial values start at these.
 
     References
     ----------

@@ -51,7 +51,7 @@ _log = logging.getLogger("pymc.nnsteps")
 
 @dataclass(frozen=True, repr=False)
 class Thermalization(Tabulated):
-    """Test functions of chains from several starts, printed as a table of when they merged.
+    """Test functions of chains from several starts, printed as a table of merging times.
 
     Attributes
     ----------
@@ -59,7 +59,7 @@ class Thermalization(Tabulated):
         The test functions at the recorded sweeps, ``chain`` labelled by the starts, and
         ``seconds``, the CPU time that each chain had taken.
     reference : str
-        The start that the others are compared with.
+        The start with which the others are compared.
     """
 
     records: xr.Dataset
@@ -75,7 +75,7 @@ class Thermalization(Tabulated):
 
     @property
     def functions(self) -> list[str]:
-        """Names of the test functions of one value each."""
+        """Names of the scalar test functions."""
         return [
             str(name)
             for name, values in self.records.items()
@@ -85,7 +85,7 @@ class Thermalization(Tabulated):
     @property
     @override
     def table(self) -> pd.DataFrame:
-        """One row per start and test function of one value each; see :func:`thermalize`."""
+        """One row per start and scalar test function; see :func:`thermalize`."""
         starts = [name for name in self.records["chain"].values if name != self.reference]
         sweeps = self.records["sweep"].values
         rows = {
@@ -116,58 +116,58 @@ def thermalize(
     path: str | Path | None = None,
     progressbar: bool = True,
 ) -> Thermalization:
-    """Run chains from several starts and tell when each merges with the informed one.
+    """Run chains from several starts and find when each merges with the informed one.
 
     Test functions are evaluated at log-spaced sweeps; draws are not stored.
 
     Parameters
     ----------
     starts : mapping from str to dict
-        Points at which chains begin, by names: values of the model's transformed variables, such
-        as ``.starts`` of :func:`~pymc_nnsteps.lab.teacher_student`.
+        Points at which chains start, by name: values of the model's transformed variables, such as
+        ``.starts`` of :func:`~pymc_nnsteps.lab.teacher_student`.
     functions : mapping from str to TensorVariable
         Test functions: expressions of the model's variables. Functions with several values are
         recorded but not compared.
     sweeps : int
-        Calls of the step, those of ``tune`` included.
+        Number of calls of the step, including those of ``tune``.
     step : step or sequence of steps, optional
-        As for ``pm.sample``, which chooses steps for all other variables.
+        As for ``pm.sample``, which assigns steps to all other variables.
     tune : int
-        Calls at the beginning during which steps adapt themselves. The chain from equilibrium is
-        not exactly in equilibrium then.
+        Number of initial calls during which steps adapt. During these the chain from equilibrium is
+        not exactly in equilibrium.
     records : int or sequence of int
-        Records per doubling of the sweeps: 64 are each sweep up to the 128th, each second up to the
-        256th, and so on. Or the sweeps at which to record.
+        Records per doubling of the sweeps: 64 means every sweep up to the 128th, every second up to
+        the 256th, and so on. Or the sweeps at which to record.
     reference : str
         Name of the start that is a draw from the posterior.
     model : pm.Model, optional
         Taken from the context if not given.
     random_seed : int
     path : str or Path, optional
-        File that keeps the state of the run. If it is there, the run goes on where it stopped, also
-        for more ``sweeps`` than before, and as if it had not been interrupted. It is a pickle: open
-        only your own.
+        File that keeps the state of the run. If it exists, the run continues where it stopped as if
+        it had not been interrupted, also for more ``sweeps`` than before. It is a pickle: open only
+        your own.
     progressbar : bool
 
     Returns
     -------
     Thermalization
-        ``.records`` has test functions and CPU seconds, compilation left out. Prints as a table
-        with one row per start and test function, by the rule of the notes:
+        ``.records`` has test functions and CPU seconds, without compilation. Prints as a table with
+        one row per start and test function, by the rule in the notes:
 
-        - ``state``: "merged"; or, of a chain that is apart, "stuck" if its own mean did not change
+        - ``state``: "merged"; or, for a chain that is apart, "stuck" if its own mean did not change
           between the last two windows, and "moving" if it did or agrees in the last one only;
         - ``merged``: the sweep after which the chains agree; it is known to the window before,
           which is from ``apart`` to this sweep;
         - ``difference`` and its ``error``: of the mean after that, or in the last window.
 
-        An interrupt returns what has been recorded.
+        An interrupt returns what has been recorded so far.
 
     Raises
     ------
     ValueError
-        If an argument is unusable, a start has other variables than the model or no density,
-        a test function is infinite or NaN, or the file is damaged, or of another run: other data,
+        If an argument is invalid, if a start has other variables than the model or no density, if a
+        test function is infinite or NaN, or if the file is damaged or of another run: other data,
         functions, starts, steps or versions.
     RuntimeError
         If another process writes to ``path``.
@@ -176,14 +176,14 @@ def thermalize(
     -----
     The ``N`` sweeps are cut into windows ``(N/2, N], (N/4, N/2], ...`` of at least 16 records. In
     each the difference between the means of the two chains is compared with its Monte Carlo error:
-    the root of two times that of the informed chain, from ArviZ's effective sample size in this
-    window, since a chain that has arrived has the same law. Chains have merged after the first
-    window such that in all later ones, two or more, and over all of these together, the difference
-    is at most 4 standard errors. So at least the last three quarters of the run agree, and the time
-    is known to a factor of two. Errors are too small, and chains seem to differ, where a window is
-    shorter than some 10 autocorrelation times: a chain is called merged too late rather than too
-    early. That two chains agree within their errors does not exclude a smaller difference, and the
-    informed chain may itself have seen a part of the posterior only.
+    the square root of two times that of the informed chain, from ArviZ's effective sample size in
+    this window, because a chain in equilibrium has the same distribution. Chains have merged after
+    the first window such that in all later ones, two or more, and over all of these together, the
+    difference is at most 4 standard errors. So at least the last three quarters of the run agree,
+    and the time is known to a factor of two. Errors are too small, and chains seem to differ, where
+    a window is shorter than some 10 autocorrelation times: a chain is declared merged too late
+    rather than too early. Agreement within the errors does not exclude a smaller difference, and
+    the informed chain may itself have visited only a part of the posterior.
 
     References
     ----------
@@ -438,17 +438,17 @@ def plot_thermalization(
     backend: str = "matplotlib",
     **options: Any,
 ) -> Any:
-    """Plot test functions of informed beside uninformed chains, one panel per function.
+    """Plot test functions of informed and uninformed chains, one panel per function.
 
     Parameters
     ----------
     run : Thermalization
         Result of :func:`~pymc_nnsteps.lab.thermalize`.
     against : {"sweep", "seconds"}
-        Horizontal axis: sweeps, or CPU time.
+        Horizontal axis: sweeps or CPU time.
     backend : str
     **options
-        Of ``arviz_plots.PlotCollection.wrap``.
+        Passed to ``arviz_plots.PlotCollection.wrap``.
 
     Returns
     -------

@@ -75,64 +75,64 @@ def bow_tie(
 ) -> pm.Model:
     r"""Build a bow-tie network with shrinkage priors as a plain PyMC model.
 
-    Inside ``with pm.Model(...)`` the network is added to that model, whose ``coords`` are used
-    where they name one of the network's dimensions; otherwise a new model is made.
+    Inside ``with pm.Model(...)`` the network is added to that model, and uses its ``coords`` for
+    dimensions of the same name. Otherwise a new model is created.
 
     Parameters
     ----------
     X : array_like or DataFrame, shape (n_obs, n_features)
-        Inputs, best standardised, as for :func:`~pymc_nnsteps.hierarchical_mlp`.
+        Inputs, preferably standardised, as for :func:`~pymc_nnsteps.hierarchical_mlp`.
     y : array_like, Series or DataFrame, shape (n_obs,) or (n_obs, n_outputs)
-        Targets: real numbers in their own units, one or several outputs, NaN where they are
-        missing; or as the likelihood has them.
+        Targets: real numbers of one or several outputs in their own units, NaN where they are
+        missing; or of the kind that ``likelihood`` describes.
     hidden : sequence of int
         Widths of the hidden layers. ``()`` is a linear regression with shrinkage.
     temperature : float
         ``T``: width of the range of ``z`` about zero in which a gate is undecided.
     shrinkage : {"student_t", "laplace", "normal_gamma", "nig", "gaussian"} or Shrinkage
-        Prior of the weights: the family of the laws of ``tau`` and ``psi``, or a
-        :class:`~pymc_nnsteps.Shrinkage` with their hyperparameters too.
+        Prior of the weights: the family of the distributions of ``tau`` and ``psi``, or a
+        :class:`~pymc_nnsteps.Shrinkage`, which also sets their hyperparameters.
     bias_var : float or sequence of float (one per layer), optional
         ``s_0^2``, variance of the biases.
     hidden_alpha, hidden_beta : float
         Shape and scale of the inverse gamma prior of ``eta^2`` in the hidden layers.
     noise_alpha, noise_beta : float
-        The same of the outputs' ``eta^2``, in squared units of ``y``.
+        The same for ``eta^2`` of the outputs, in squared units of ``y``.
     sigma : float or "network", optional
-        The outputs' ``eta``, a standard deviation in the units of ``y``, if it is known;
-        variational fits need one that is not. ``"network"``: it varies with the inputs, as its
-        level ``eta_{L+1}`` times the exponential of a network of its own.
+        ``eta`` of the outputs, a standard deviation in the units of ``y``, if it is known;
+        variational fits require that it is not. With ``"network"`` it varies with the inputs: the
+        level ``eta_{L+1}`` is multiplied by the exponential of a separate network.
     noise_network : dict, optional
-        This network's ``hidden``, ``activation`` and ``priors``, as for
-        :func:`~pymc_nnsteps.models.blocks.hierarchical`: four tanh units if not given, and biases
-        of hidden units alone. The precision of ``"ho"`` determines how much the noise varies, and
-        is learnt.
+        ``hidden``, ``activation`` and ``priors`` of the network for the noise, as for
+        :func:`~pymc_nnsteps.models.blocks.hierarchical`. By default it has four tanh units, and
+        biases of hidden units only. The precision of ``"ho"`` is learnt, and determines how much
+        the noise varies.
     marginalize_gates : bool
-        Whether the gates are summed out: activations are then mixtures of two normals, about
-        ``z`` and about zero, and all free variables are continuous.
+        Whether to sum out the gates: activations are then mixtures of two normals, centred at ``z``
+        and at zero, and all free variables are continuous.
     likelihood : str
-        ``"normal"``, or any of :func:`~pymc_nnsteps.hierarchical_mlp` but ``"student_t"``. The
-        defaults and ``start="data"`` then take rough values of f for ``y``, such as log(y + 1/2)
-        less the logarithm of the exposure for counts.
+        ``"normal"``, or any of :func:`~pymc_nnsteps.hierarchical_mlp` except ``"student_t"``. With
+        the latter the defaults and ``start="data"`` use rough values of f in place of ``y``, such
+        as log(y + 1/2) minus the logarithm of the exposure for counts.
     exposure, censored, standardize, missing
         As for :func:`~pymc_nnsteps.hierarchical_mlp`.
     start : {"data", "prior"}
-        Initial values of the chains. ``"data"``: every hidden unit bends at a random place
-        within the range of the data, and the output layer is fitted to the targets by ridge
-        regression; each chain has other hidden units. ``"prior"``: a draw from the prior,
-        another one for each chain. To begin at variational fits, pass ``pm.sample`` the
-        ``initvals`` of :func:`~pymc_nnsteps.fit`.
+        Initial values of the chains. ``"data"``: every hidden unit bends at a random place within
+        the range of the data, and the output layer is fitted to the targets by ridge regression;
+        the hidden units differ between chains. ``"prior"``: a separate draw from the prior for each
+        chain. To start from variational fits (:func:`~pymc_nnsteps.fit`), pass their ``initvals``
+        to ``pm.sample``.
 
     Returns
     -------
     pm.Model
-        With free variables ``tau{l}``, ``psi{l}``, ``W{l}``, ``b{l}``, ``gamma{l}``,
-        ``eta_sq{l}``, ``a{l}`` of each hidden layer and ``tau{L+1}``, ``psi{L+1}``, ``W{L+1}``,
-        ``b{L+1}``, ``eta_sq{L+1}`` of the output layer (``W{l}`` and ``psi{l}`` of shape
-        (fan_out, fan_in), ``b{l}`` and ``eta_sq{l}`` (fan_out,), ``gamma{l}`` and ``a{l}``
-        (n_obs, units)), observed ``y``, data containers ``inputs`` and ``targets``, and
-        dimensions ``"obs"``, ``"feature"``, ``"hidden1"``, ..., ``"output"``. Noise that varies
-        adds variables ``log_noise::W_ih1``, ..., and ``sigma``, of the shape of ``y``.
+        With free variables ``tau{l}``, ``psi{l}``, ``W{l}``, ``b{l}``, ``gamma{l}``, ``eta_sq{l}``,
+        ``a{l}`` of each hidden layer and ``tau{L+1}``, ``psi{L+1}``, ``W{L+1}``, ``b{L+1}``,
+        ``eta_sq{L+1}`` of the output layer (``W{l}`` and ``psi{l}`` of shape (fan_out, fan_in),
+        ``b{l}`` and ``eta_sq{l}`` (fan_out,), ``gamma{l}`` and ``a{l}`` (n_obs, units)), observed
+        ``y``, data containers ``inputs`` and ``targets``, and dimensions ``"obs"``, ``"feature"``,
+        ``"hidden1"``, ..., ``"output"``. Varying noise adds the variables ``log_noise::W_ih1``,
+        ..., and ``sigma``, of the shape of ``y``.
 
     Raises
     ------
@@ -142,37 +142,37 @@ def bow_tie(
     Warns
     -----
     UserWarning
-        As for :func:`~pymc_nnsteps.hierarchical_mlp`, of ``y`` beyond the scale of the defaults.
+        As for :func:`~pymc_nnsteps.hierarchical_mlp`, but of ``y`` only beyond the scales that the
+        defaults allow for.
 
     Notes
     -----
-    **Defaults** come from the least-squares regression of ``y`` on ``X`` and an intercept (that
-    of smallest norm, if there are several). With its largest coefficient ``beta`` by size and
-    ``delta = min(sqrt(abs(beta)), 10)``, but at least 0.001,
+    **Defaults** come from the least-squares regression of ``y`` on ``X`` and an intercept (the
+    solution of smallest norm, if there are several). With ``beta`` its largest coefficient in
+    absolute value and ``delta = min(sqrt(abs(beta)), 10)``, but at least 0.001,
 
     - ``tau`` has the prior mean ``delta**2 / L`` (``delta**2`` without hidden layers) and ``psi``
-      of layer l has ``1 / D_{l-1}``: these are the defaults of ``delta**2`` for
-      ``"student_t"`` (whose mean is this if ``nu`` is -1.5); ``lambda**2`` is ``2 * nu / mean``
-      for ``"laplace"`` (where ``nu`` is 1) and ``"normal_gamma"``; and ``"nig"`` has ``mean`` as
-      ``delta**2`` and ``1 / mean`` as ``lambda**2``; ``"gaussian"`` has the product of the means
-      as ``weight_var``;
-    - ``bias_var`` is the largest intercept by size, but at least 1;
+      of layer l has ``1 / D_{l-1}``. These are the defaults of ``delta**2`` for ``"student_t"``
+      (whose mean is this if ``nu`` is -1.5). For ``"laplace"`` (where ``nu`` is 1) and
+      ``"normal_gamma"``, ``lambda**2`` is ``2 * nu / mean``. ``"nig"`` has ``mean`` as ``delta**2``
+      and ``1 / mean`` as ``lambda**2``. ``"gaussian"`` has the product of the means as
+      ``weight_var``;
+    - ``bias_var`` is the largest intercept in absolute value, but at least 1;
     - ``noise_beta`` is a quarter of the variance of the residuals, but at most 30, and then at
       least a thousandth of the variance of ``y`` (both averaged over the outputs) and 1e-6.
 
-    Giving one hyperparameter leaves the defaults of the others as they are, except that
-    ``lambda`` follows ``nu``.
+    Setting one hyperparameter does not change the defaults of the others, except that ``lambda``
+    follows ``nu``.
 
     **Sampling.** The scale of a row of ``W{l}`` can be traded for that of a column of ``W{l+1}``.
-    With a small temperature and little noise in the hidden layers gates, activations and weights
-    are nearly functions of each other, so that chains may move slowly even with interwoven rows
-    (:class:`~pymc_nnsteps.Gibbs`): run several, and judge function values by
-    :func:`~pymc_nnsteps.diagnose`. Gates and activations have a number for each observation and
-    unit: leave them out of the trace, and predict, as in
-    :func:`~pymc_nnsteps.intermediate_noise_mlp`.
+    With a small temperature and little noise in the hidden layers, gates, activations and weights
+    nearly determine each other, so that chains may mix slowly even with interwoven rows
+    (:class:`~pymc_nnsteps.Gibbs`). Run several chains, and judge function values by
+    :func:`~pymc_nnsteps.diagnose`. Gates and activations have one entry per observation and unit.
+    Leave them out of the trace and predict as with :func:`~pymc_nnsteps.intermediate_noise_mlp`.
 
-    With ``marginalize_gates`` NUTS draws all variables. It jitters the start by default; pass
-    ``init="adapt_diag"`` to keep it.
+    With ``marginalize_gates`` NUTS draws all variables. By default it jitters the start; pass
+    ``init="adapt_diag"`` to prevent this.
 
     References
     ----------
@@ -207,7 +207,9 @@ def bow_tie(
     prior = inverse_gamma("noise", noise_alpha, usual_beta if noise_beta is None else noise_beta)
     sd = known_sigma(sigma)
     if sd is not None and noise_beta is not None:
-        raise ValueError("sigma fixes the noise that noise_beta is of the prior of; pass one.")
+        raise ValueError(
+            "sigma fixes the noise for which noise_beta sets a prior; pass one of them."
+        )
     varying = varying_noise(is_word(sigma, "network"), stack, noise_network, start)
 
     def build(x: TensorVariable, seen: ObservedData) -> None:

@@ -65,8 +65,8 @@ def intermediate_noise_cnn(
 ) -> pm.Model:
     """Build a convolutional network with intermediate noise as a plain PyMC model.
 
-    Inside ``with pm.Model(...)`` the network is added to that model, whose ``coords`` are used
-    where they name one of the network's dimensions; otherwise a new model is made.
+    Inside ``with pm.Model(...)`` the network is added to that model, and uses its ``coords`` for
+    dimensions of the same name. Otherwise a new model is created.
 
     Parameters
     ----------
@@ -75,23 +75,24 @@ def intermediate_noise_cnn(
     y : array_like, Series, DataFrame or Categorical, shape (n_obs,) or (n_obs, n_outputs)
         Targets, as for :func:`~pymc_nnsteps.intermediate_noise_mlp`.
     convolutions : sequence of Conv2D
-        The first layers, each applied to what the one before it makes.
+        The first layers, each applied to the output of the one before.
     hidden : sequence of int
-        Widths of the hidden dense layers behind them.
+        Widths of the hidden dense layers after the convolutions.
     activation : str or PiecewiseLinear
-        As for :func:`~pymc_nnsteps.intermediate_noise_mlp`. It comes after the pooling.
+        As for :func:`~pymc_nnsteps.intermediate_noise_mlp`. It is applied after the pooling.
     noise : float, "learnt", Prior or dict
         Variance ``Delta``, as for :func:`~pymc_nnsteps.intermediate_noise_mlp`, but 1e-2 if neither
-        ``noise`` nor ``sigma`` is given: one for all, or
-        ``{"pre": ..., "pool": ..., "post": ..., "output": ...}`` for pre-activations, pooled
-        pre-activations, post-activations (each one, or one per layer: per convolution and
-        hidden layer, for ``"pool"`` per convolution that is pooled) and the last pre-activations.
-        A layer without noise is a ``pm.Deterministic``. The output noise must be positive.
+        ``noise`` nor ``sigma`` is given. One value applies to all layers.
+        ``{"pre": ..., "pool": ..., "post": ..., "output": ...}`` sets the variances of
+        pre-activations, pooled pre-activations, post-activations and the last pre-activations. Each
+        of the first three is one value or one per layer: per convolution and hidden layer, or for
+        ``"pool"`` per pooled convolution. A layer without noise is a ``pm.Deterministic``. The
+        output noise must be positive.
     sigma : float, "learnt", Prior or dict
         Standard deviations, in place of the variances of ``noise``.
     weight_precision, bias_precision, bias, likelihood, exposure, censored, start
         As for :func:`~pymc_nnsteps.intermediate_noise_mlp`. The fan-in of a convolution is the
-        number of weights of a kernel, and channels have one bias each.
+        number of weights of a kernel, and each channel has one bias.
 
     Returns
     -------
@@ -107,8 +108,8 @@ def intermediate_noise_cnn(
     Raises
     ------
     ValueError
-        If an argument is unusable, a kernel or window is larger than what it is applied to, or
-        names clash with those of the model around it. Nothing has been added to that model then.
+        If an argument is invalid, if a kernel or window is larger than its input, or if names clash
+        with those of the enclosing model. That model is then left unchanged.
 
     Warns
     -----

@@ -70,18 +70,18 @@ def hierarchical_mlp(
     ``nns.hierarchical_mlp(X, y)`` is a model for standardised inputs and targets. It learns the
     scales of weights, biases and noise, and the relevance of each input.
 
-    Inside ``with pm.Model(...)`` the network is added to that model, whose ``coords`` are used
-    where they name one of the network's dimensions; otherwise a new model is made.
+    Inside ``with pm.Model(...)`` the network is added to that model, and uses its ``coords`` for
+    dimensions of the same name. Otherwise a new model is created.
 
     Parameters
     ----------
     X : array_like or DataFrame, shape (n_obs, n_features)
-        Inputs. The columns of a DataFrame are the coordinates of ``"feature"``, with an
-        indicator of each level of text and categories, ``"depot[north]"``.
+        Inputs. The column names of a DataFrame are the coordinates of ``"feature"``. A column of
+        text or categories becomes one indicator per level, such as ``"depot[north]"``.
     y : array_like, Series, DataFrame or Categorical, shape (n_obs,) or (n_obs, n_outputs)
-        Targets, as the likelihood has them. Real numbers are NaN where they are missing. Classes
-        are labels of shape (n_obs,), and become the coordinates of ``"output"``, or of ``"class"``
-        if they are ordered.
+        Targets, of the kind that ``likelihood`` describes. Missing real numbers are NaN. Class
+        labels have shape (n_obs,) and become the coordinates of ``"output"``, or of ``"class"`` if
+        they are ordered.
     hidden : sequence of int
         Widths of the hidden layers. ``()`` is a linear model.
     activation : str, PiecewiseLinear or callable, or a list of them, one per hidden layer
@@ -91,97 +91,96 @@ def hierarchical_mlp(
         ``"hard_tanh"``, a :class:`~pymc_nnsteps.activations.PiecewiseLinear`, or a function of a
         PyTensor matrix of shape (n_obs, units).
     priors : mapping from str to Prior, str, float or None, optional
-        Replaces the default priors of groups of parameters: a
+        Priors that replace the defaults of groups of parameters: a
         :class:`~pymc_nnsteps.models.priors.Prior`, its notation (``"x0.05:0.5"``), a number (a
-        fixed standard deviation), or None, which leaves the group out. For adjustments the
-        number is their shape ``alpha``. The keys are
+        fixed standard deviation), or None, which omits the group. For adjustments the number is
+        their shape ``alpha``. The keys are
 
         ===============================  ===================================================
         ``"ih"``                         weights, inputs to first hidden layer
         ``"hh"``                         weights, each hidden layer to the next
         ``"ho"``                         weights, last hidden layer to outputs
         ``"bh"``, ``"bo"``               biases of hidden layers, of outputs
-        ``"io"``, ``"ih2"``, ``"h1o"``,  weights that skip layers, by the layers they lead
-        ``"h1h3"``, ...                  from and to (not there by default)
-        ``"ti"``, ``"th"``               offsets of inputs, of hidden layers (not there by
-                                         default)
+        ``"io"``, ``"ih2"``, ``"h1o"``,  weights that skip layers, named by their source and
+        ``"h1h3"``, ...                  target layers (none by default)
+        ``"ti"``, ``"th"``               offsets of inputs, of hidden layers (none by default)
         ``"ah"``, ``"ao"``               adjustments of hidden units, of outputs: a precision
                                          shared by the bias of a unit and all weights that
-                                         lead into it (not there by default)
-        ``"noise"``                      of real targets; its units are the outputs
+                                         lead into it (none by default)
+        ``"noise"``                      noise of real targets; its units are the outputs
         ``"hs"``                         with ``sigma="network"``: weights, last hidden layer to
                                          the logarithm of the noise (``"is"``, ``"h1s"``, ...:
                                          from others)
         ===============================  ===================================================
 
-        A key with the number of a layer, such as ``"h1h2"``, ``"bh2"`` or ``"ah1"``, is for that
-        layer alone. The defaults are in ``pymc_nnsteps.models.parts.groups.DEFAULT_PRIORS``.
+        A key with the number of a layer, such as ``"h1h2"``, ``"bh2"`` or ``"ah1"``, applies to
+        that layer only. The defaults are in ``pymc_nnsteps.models.parts.groups.DEFAULT_PRIORS``.
     connections : mapping from str to array_like of int, optional
-        For groups of weights, by the keys of ``priors``, an array of shape (fan_out, fan_in) with
-        the number of the weight that each connection uses, and -1 where there is none. In this way
-        weights are shared or left out. Weights are numbered from 0 without gaps. For biases and
-        offsets, of shape (units,). Such a group has no precisions of its source units and no
-        adjustments, as its weights need not belong to one unit; ``scale`` in its prior divides the
-        variance among as many sources as lead into the unit that has most of them.
+        Arrays that share or omit weights, with the keys of ``priors``. An array of shape (fan_out,
+        fan_in) gives the number of the weight that each connection uses, or -1 where there is no
+        connection; the numbers run from 0 without gaps. For biases and offsets the shape is
+        (units,). Such a group has no precisions of its source units and no adjustments, because its
+        weights need not belong to one unit. ``scale`` in its prior divides the variance by the
+        largest number of sources of any unit.
     likelihood : str
-        Law of the targets given the outputs f. Where it has a ``dispersion``, this is a variable
-        with the prior HalfNormal(1), one for each output.
+        Distribution of the targets given the outputs f. Where it has a ``dispersion``, this is one
+        variable per output with the prior HalfNormal(1).
 
         - ``"normal"`` and ``"student_t"``: real numbers about f with unknown noise. The degrees of
           freedom of Student-t noise are ``alpha_weight`` of the noise's prior, 4 by default.
-        - ``"bernoulli"``: 0 and 1, with probability 1/(1 + exp(-f)) of 1.
-        - ``"categorical"``: classes, by the softmax of f.
-        - ``"ordered"``: classes in an order, consecutive integers or an ordered
-          ``pandas.Categorical``. One output f has P(y <= k) = 1/(1 + exp(f - c_k)). The
-          ``cutpoints`` c are those of ``shares``, the probabilities of the classes where f is zero,
-          whose prior is uniform.
-        - ``"poisson"`` and ``"negative_binomial"``: counts of mean m = exp(f). The second has the
-          variance m + (dispersion m)^2.
-        - ``"gamma"``: positive numbers of mean m = exp(f) and standard deviation dispersion m.
-        - ``"weibull"``: durations exp(f) E^dispersion with a standard exponential E.
+        - ``"bernoulli"``: 0 or 1, where 1 has the probability 1/(1 + exp(-f)).
+        - ``"categorical"``: classes with the probabilities softmax(f).
+        - ``"ordered"``: ordered classes, as consecutive integers or an ordered
+          ``pandas.Categorical``. One output f gives P(y <= k) = 1/(1 + exp(f - c_k)). The
+          ``cutpoints`` c follow from ``shares``, the class probabilities at f = 0, which have a
+          uniform prior.
+        - ``"poisson"`` and ``"negative_binomial"``: counts with mean m = exp(f). The variance of
+          the second is m + (dispersion m)^2.
+        - ``"gamma"``: positive numbers with mean m = exp(f) and standard deviation dispersion m.
+        - ``"weibull"``: durations exp(f) E^dispersion, where E is standard exponential.
     exposure : array_like, shape (n_obs,), optional
-        What the mean of counts is proportional to, such as years or persons: it is multiplied by
-        these positive numbers. New rows need theirs:
-        ``nns.predict(idata, {"inputs": X_new, "exposure": exposure_new})``.
+        Positive numbers that multiply the mean of counts, such as years or persons. New rows need
+        their own: ``nns.predict(idata, {"inputs": X_new, "exposure": exposure_new})``.
     censored : array_like of bool, shape (n_obs,), optional
-        Where a duration is known to be longer than ``y``. New rows need none.
+        True where a duration is only known to exceed ``y``. New rows do not need it.
     sigma : float or "network", optional
-        Standard deviation of real targets about the outputs, if it is known: short for the prior
-        ``"noise"``. ``"network"``: it varies with the inputs. Then the prior ``"noise"`` is that of
-        its level. The level is multiplied by the exponential of a second output of the network,
-        whose weights have the prior ``"hs"``. Their precision ``tau_h1s`` determines how much the
-        noise varies, and is learnt.
+        Standard deviation of real targets about the outputs, if it is known; a shorthand for the
+        prior ``"noise"``. With ``"network"`` it varies with the inputs. Its level then has the
+        prior ``"noise"``, and is multiplied by the exponential of a second output of the network,
+        whose weights have the prior ``"hs"``. The precision ``tau_h1s`` of these weights is learnt,
+        and determines how much the noise varies.
     start : {"support_point", "prior"}
-        Initial values of the chains: zero parameters and moderate scales, or a draw from the
-        prior, another one for each chain.
+        Initial values of the chains: zero parameters and moderate scales, or a separate draw from
+        the prior for each chain.
     standardize : bool
-        Whether columns of ``X`` are standardised: they enter the network minus their means, divided
-        by their standard deviations. Columns of zeros and ones stay as they are. The data container
-        and tables that are given later, as for predictions, have the units of ``X``.
+        Whether the network standardises the columns of ``X``: it subtracts their means and divides
+        by their standard deviations. Columns of zeros and ones are left unchanged. The data
+        container, and tables passed later for predictions, are in the units of ``X``.
     missing : {None, "impute"}
-        What is done with NaN in ``X``: refused, or drawn with the model's variables, each from its
-        law given the rest (:func:`~pymc_nnsteps.models.blocks.table`).
+        Treatment of NaN in ``X``. None raises an error. ``"impute"`` samples the missing entries
+        along with the model's variables (:func:`~pymc_nnsteps.models.blocks.table`).
     embed : mapping of str to int, optional
-        Columns of text or categories whose levels enter the network as rows of a learnt matrix, and
-        the lengths of these rows (:func:`~pymc_nnsteps.models.blocks.table`): ``{"depot": 2}`` adds
-        ``"depot::E"``. The inputs of the network are the coordinates of ``"input"`` then.
+        Columns of text or categories to embed, with the dimension of each embedding
+        (:func:`~pymc_nnsteps.models.blocks.table`): ``{"depot": 2}`` adds the learnt matrix
+        ``"depot::E"``, with one row per level. The network's inputs are then the coordinates of
+        ``"input"``.
 
     Returns
     -------
     pm.Model
-        With weights ``W_ih1``, ``W_h1o``, ... of shape (fan_out, fan_in), biases ``bh1``,
-        ``bo``, offsets ``ti``, ``th1``; precisions ``tau_ih1`` of a group, ``tau_ih1_unit`` of
-        its source units, ``tau_ah1`` of adjustments, ``tau_noise`` and ``tau_noise_unit``; the
-        noise's standard deviation ``sigma`` (with ``sigma="network"`` of the shape of ``y``), the
-        network's output ``f``, observed ``y``, data containers ``inputs`` and ``targets`` (and
-        ``exposure`` or ``censored``), and dimensions ``"obs"``, ``"feature"``, ``"hidden1"``, ...,
-        ``"output"``. A group whose connections are given has the shape (n_weights,).
+        With weights ``W_ih1``, ``W_h1o``, ... of shape (fan_out, fan_in), biases ``bh1``, ``bo``,
+        offsets ``ti``, ``th1``; precisions ``tau_ih1`` of a group, ``tau_ih1_unit`` of its source
+        units, ``tau_ah1`` of adjustments, ``tau_noise`` and ``tau_noise_unit``; the noise's
+        standard deviation ``sigma`` (of the shape of ``y`` with ``sigma="network"``), the network's
+        output ``f``, observed ``y``, data containers ``inputs`` and ``targets`` (and ``exposure``
+        or ``censored``), and dimensions ``"obs"``, ``"feature"``, ``"hidden1"``, ..., ``"output"``.
+        A group with given connections has shape (n_weights,).
 
     Raises
     ------
     ValueError
-        If an argument is unusable, or clashes with the names or coordinates of the model
-        around it. Nothing has been added to that model then.
+        If an argument is invalid, or clashes with the names or coordinates of the enclosing model.
+        That model is then left unchanged.
 
     Warns
     -----
@@ -191,11 +190,11 @@ def hierarchical_mlp(
 
     Notes
     -----
-    ``pm.sample`` draws all precisions by Gibbs steps (:class:`~pymc_nnsteps.Gibbs`), exactly, and
-    moves the parameters by Hamiltonian trajectories in a metric that follows these precisions
-    (:class:`~pymc_nnsteps.HMC`; by NUTS if arguments for it are passed, such as
-    ``target_accept=``), the precisions along. The units of a layer are relabelled at random, with
-    the signs of tanh units, so that R-hat of all variables is meaningful
+    ``pm.sample`` draws all precisions exactly, by Gibbs steps (:class:`~pymc_nnsteps.Gibbs`). It
+    moves the parameters, and the precisions with them, along Hamiltonian trajectories whose metric
+    follows the precisions (:class:`~pymc_nnsteps.HMC`). If arguments for NUTS are passed, such as
+    ``target_accept=``, NUTS moves the parameters instead. The units of a layer are relabelled at
+    random, and the signs of tanh units flipped, so that R-hat of all variables is meaningful
     (:func:`~pymc_nnsteps.diagnose` judges function values too).
 
     References

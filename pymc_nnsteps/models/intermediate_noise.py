@@ -57,66 +57,65 @@ def intermediate_noise_mlp(
 ) -> pm.Model:
     """Build a fully connected network with intermediate noise as a plain PyMC model.
 
-    Inside ``with pm.Model(...)`` the network is added to that model, whose ``coords`` are used
-    where they name one of the network's dimensions; otherwise a new model is made.
+    Inside ``with pm.Model(...)`` the network is added to that model, and uses its ``coords`` for
+    dimensions of the same name. Otherwise a new model is created.
 
     Parameters
     ----------
     X : array_like or DataFrame, shape (n_obs, n_features)
         Inputs, as for :func:`~pymc_nnsteps.hierarchical_mlp`.
     y : array_like, Series, DataFrame or Categorical, shape (n_obs,) or (n_obs, n_outputs)
-        Targets. ``"normal"``: real numbers, one or several outputs, NaN where they are missing,
-        which makes them free variables. ``"probit"``: 0 and 1.
-        ``"multinomial_probit"``: integers 0, ..., K-1 or labels of another kind, which become
-        the coordinates of ``"output"``. Others: as for :func:`~pymc_nnsteps.hierarchical_mlp`.
+        Targets. For ``"normal"``: real numbers of one or several outputs; missing ones are NaN and
+        become free variables. For ``"probit"``: 0 and 1. For ``"multinomial_probit"``: integers 0,
+        ..., K-1 or labels of another kind, which become the coordinates of ``"output"``. For
+        others: as for :func:`~pymc_nnsteps.hierarchical_mlp`.
     hidden : sequence of int
         Widths of the hidden layers. ``()`` is a linear model.
     activation : str or PiecewiseLinear
         ``"relu"``, ``"leaky_relu"``, ``"abs"``, ``"sign"``, ``"hard_tanh"``, ``"identity"`` or a
         :class:`~pymc_nnsteps.activations.PiecewiseLinear`.
     noise : float, "learnt", Prior or dict
-        Variance ``Delta``: a number, ``"learnt"``, or a prior, ``nns.Prior(width, alpha_common)``:
-        inverse gamma with shape ``alpha_common / 2`` about ``width**2``. One for all, or
-        ``{"pre": ..., "post": ..., "output": ...}`` for ``Delta_Z`` and ``Delta_X`` of the hidden
-        layers (each one, or one per hidden layer) and for ``Delta_Z^(L+1)``. Learnt variances are
-        variables ``noise_Z2``, ``noise_X2``, ..., ``noise_y``. If neither ``noise`` nor ``sigma``
-        is given: learnt with real targets, 1e-2 with others. A pre- or post-activation without
-        noise is a ``pm.Deterministic``: ``"post": 0`` is a stochastic feed-forward network, and
-        ``"pre": 0, "post": 0`` the classical posterior. The output noise must be positive for real
-        targets and probit models. With it the weights have conditionals under any likelihood, and
-        chains move faster.
+        Variance ``Delta``: a number, ``"learnt"``, or a prior ``nns.Prior(width, alpha_common)``,
+        which is inverse gamma with shape ``alpha_common / 2`` about ``width**2``. One value applies
+        to all layers. ``{"pre": ..., "post": ..., "output": ...}`` sets ``Delta_Z`` and ``Delta_X``
+        of the hidden layers (each one value, or one per hidden layer) and ``Delta_Z^(L+1)``. Learnt
+        variances are variables ``noise_Z2``, ``noise_X2``, ..., ``noise_y``. If neither ``noise``
+        nor ``sigma`` is given, the variance is learnt for real targets, and 1e-2 for others. A pre-
+        or post-activation without noise is a ``pm.Deterministic``: ``"post": 0`` gives a stochastic
+        feed-forward network, and ``"pre": 0, "post": 0`` the classical posterior. The output noise
+        must be positive for real targets and probit models. With output noise the weights have
+        known conditionals under any likelihood, and chains mix faster.
     sigma : float, "learnt", Prior or dict
-        Standard deviations, in place of the variances of ``noise``. ``"network"``, or ``"network"``
-        as ``"output"`` of a dict: the noise of real targets varies with the inputs. It has the
-        level ``noise_y``, which is learnt, times the exponential of a network of its own; noise of
-        hidden layers does not vary.
+        Standard deviations, in place of the variances of ``noise``. With ``"network"``, or
+        ``"network"`` as ``"output"`` of a dict, the noise of real targets varies with the inputs:
+        the learnt level ``noise_y`` is multiplied by the exponential of a separate network. The
+        noise of hidden layers does not vary.
     noise_network : dict, optional
-        Settings of this network, as for :func:`~pymc_nnsteps.bow_tie`.
+        Settings of the network for the noise, as for :func:`~pymc_nnsteps.bow_tie`.
     weight_precision, bias_precision : float, sequence of float (one per layer) or None
-        Prior precisions ``lambda_W`` and ``lambda_b``. None is the fan-in, ``d_l``.
+        Prior precisions ``lambda_W`` and ``lambda_b``. None means the fan-in ``d_l``.
     bias : bool
         Whether layers have biases.
     likelihood : str
         What is observed of the last pre-activations: their values (``"normal"``), their signs
         (``"probit"``), or the index of the largest (``"multinomial_probit"``). The probit models
-        have no noise after that: their ``Z{L+1}`` is a free variable under a hard constraint. The
-        other likelihoods of :func:`~pymc_nnsteps.hierarchical_mlp`, but for ``"student_t"``, are of
-        ``y`` given ``f``, the last pre-activations with their noise.
+        have no further noise: their ``Z{L+1}`` is a free variable under a hard constraint. The
+        other likelihoods of :func:`~pymc_nnsteps.hierarchical_mlp`, except ``"student_t"``, are
+        distributions of ``y`` given ``f``, the last pre-activations with their noise.
     exposure, censored, standardize, missing
         As for :func:`~pymc_nnsteps.hierarchical_mlp`.
     start : {"support_point", "prior"}
-        Initial values of the chains: zero weights, or a draw from the prior, another one for each
-        chain, whose latent variables follow from its weights. In probit models the last
+        Initial values of the chains: zero weights, or a separate draw from the prior for each
+        chain, with latent variables that follow from its weights. In probit models the last
         pre-activations start with the signs that ``y`` requires.
 
     Returns
     -------
     pm.Model
         With free variables ``W1``, ``b1``, ``noise_Z2``, ``Z2``, ``noise_X2``, ``X2``, ``W2``, ...,
-        ``noise_y`` (``W{l}`` of shape
-        (fan_out, fan_in), ``b{l}`` (fan_out,), ``Z{l}`` and ``X{l}`` (n_obs, units)), observed
-        ``y``, data containers ``inputs`` and ``targets``, and dimensions ``"obs"``,
-        ``"feature"``, ``"hidden1"``, ..., ``"output"``. Noise that varies adds variables
+        ``noise_y`` (``W{l}`` of shape (fan_out, fan_in), ``b{l}`` (fan_out,), ``Z{l}`` and ``X{l}``
+        (n_obs, units)), observed ``y``, data containers ``inputs`` and ``targets``, and dimensions
+        ``"obs"``, ``"feature"``, ``"hidden1"``, ..., ``"output"``. Varying noise adds the variables
         ``log_noise::W_ih1``, ..., and ``sigma``, of the shape of ``y``.
 
     Raises
@@ -131,16 +130,15 @@ def intermediate_noise_mlp(
 
     Notes
     -----
-    To predict at new inputs, use :func:`~pymc_nnsteps.predict`. Or store no latent variables, set
-    the new inputs and sample forward; the targets can stay. In a model with your own
-    ``coords={"obs": ...}`` also pass ``coords={"obs": ...}`` to ``pm.set_data``::
+    To predict at new inputs, use :func:`~pymc_nnsteps.predict`. Alternatively, store no latent
+    variables (they belong to the old rows), set the new inputs and sample forward; the targets need
+    not change. In a model with your own ``coords={"obs": ...}`` also pass ``coords={"obs": ...}``
+    to ``pm.set_data``::
 
         with model:
             idata = pm.sample(var_names=nns.without_latents())
             pm.set_data({"inputs": X_new})
             predictions = pm.sample_posterior_predictive(idata, predictions=True)
-
-    Stored latent variables belong to the old rows: leave them out.
 
     References
     ----------

@@ -31,19 +31,19 @@ class Prior:
         Shape of the group's precision: a small value makes the prior of the group's scale vague, an
         infinite one (the default) fixes the scale.
     alpha_unit : float
-        Shape of the precisions of the units that the weights come from, about the common one.
-        On inputs this is automatic relevance determination. The units of noise are outputs.
+        Shape of the precisions of source units, about the common one. For inputs this is automatic
+        relevance determination. For noise the units are the outputs.
     alpha_weight : float
-        Degrees of freedom of single weights (of the noise: of single cases); infinite (the
-        default) means normal.
+        Degrees of freedom of single weights (for noise, of single cases); infinite (the default)
+        means normal.
     scale : bool
-        Whether the variance is divided among the source units, so that the spread of their joint
+        Whether to divide the variance among the source units, so that the spread of their joint
         effect does not depend on their number.
 
     Raises
     ------
     ValueError
-        If ``width`` or an alpha is not a positive number, or ``scale`` not True or False.
+        If ``width`` or an alpha is not a positive number, or ``scale`` is not True or False.
 
     References
     ----------
@@ -109,19 +109,18 @@ class Prior:
 
     @classmethod
     def of(cls, prior: Any) -> Self:
-        """The prior that a ``pymc_extras.prior.Prior`` states.
+        """Convert a ``pymc_extras.prior.Prior``.
 
         Parameters
         ----------
         prior : pymc_extras.prior.Prior
             ``Prior("Normal", mu=0, sigma=0.5)``; or ``tau=Prior("Gamma", alpha=..., beta=...)`` in
-            place of ``sigma``: a precision that is learnt; or ``"StudentT"`` with ``sigma`` and
-            ``nu``.
+            place of ``sigma``, for a learnt precision; or ``"StudentT"`` with ``sigma`` and ``nu``.
 
         Raises
         ------
         ValueError
-            If it is another one, or has dimensions or a transform of its own.
+            If ``prior`` has another form, or has dimensions or a transform of its own.
 
         Examples
         --------
@@ -165,7 +164,7 @@ class Prior:
         """Mean ``omega`` of the common precision of weights that come from ``n_sources`` units.
 
         It is ``width**-2``, times a factor with ``scale`` (Neal, eq. 26): the number of units if
-        their effects are normal, and what heavy tails ask for if they are not.
+        their effects are normal, and a correction for heavy tails if they are not.
         """
         omega = self.width**-2
         if not self.scale:

@@ -62,55 +62,54 @@ def wide_mlp(
 ) -> pm.Model:
     """Build a wide network as a plain PyMC model.
 
-    Inside ``with pm.Model(...)`` the network is added to that model, whose ``coords`` are used
-    where they name one of the network's dimensions; otherwise a new model is made.
+    Inside ``with pm.Model(...)`` the network is added to that model, and uses its ``coords`` for
+    dimensions of the same name. Otherwise a new model is created.
 
     Parameters
     ----------
     X : array_like or DataFrame, shape (n_obs, n_features)
         Inputs, as for :func:`~pymc_nnsteps.hierarchical_mlp`.
     y : array_like, Series or DataFrame, shape (n_obs,) or (n_obs, n_outputs)
-        Targets: real numbers, one or several outputs; with ``reparametrize=False`` NaN where they
-        are missing. For a regression on classes see :func:`~pymc_nnsteps.one_hot`.
+        Targets: real numbers of one or several outputs. Missing ones are NaN, which requires
+        ``reparametrize=False``. For a regression on class labels see :func:`~pymc_nnsteps.one_hot`.
     hidden : sequence of int
         Widths of the hidden layers. ``()`` is a linear model.
     activation : str, PiecewiseLinear or callable
-        ``"gelu"`` (the exact ``z Phi(z)``), ``"tanh"``, ``"erf"``, ``"softplus"``,
-        ``"softplus0"``, ``"relu"``, ``"leaky_relu"``, ``"abs"``, ``"sign"``, ``"hard_tanh"``,
-        ``"identity"``, a
-        :class:`~pymc_nnsteps.activations.PiecewiseLinear`, or a function of a PyTensor tensor
-        that works entry by entry.
+        ``"gelu"`` (the exact ``z Phi(z)``), ``"tanh"``, ``"erf"``, ``"softplus"``, ``"softplus0"``,
+        ``"relu"``, ``"leaky_relu"``, ``"abs"``, ``"sign"``, ``"hard_tanh"``, ``"identity"``, a
+        :class:`~pymc_nnsteps.activations.PiecewiseLinear`, or an elementwise function of a PyTensor
+        tensor.
     weight_var, bias_var : float
         ``sigma_W^2`` and ``sigma_b^2`` of the hidden layers; the bias of the readout has
-        ``sigma_b^2`` too. ``bias_var=0`` leaves all biases out.
+        ``sigma_b^2`` too. ``bias_var=0`` omits all biases.
     readout_var : float
         ``s_W^2`` of the readout layer.
     likelihood : str
         ``"normal"``, or with ``reparametrize=False`` any of :func:`~pymc_nnsteps.hierarchical_mlp`
-        but ``"student_t"``.
+        except ``"student_t"``.
     exposure, censored, standardize, missing
         As for :func:`~pymc_nnsteps.hierarchical_mlp`.
     sigma : float or "network", optional
-        Standard deviation of the observations, in the units of ``y``; 0.1 if not given.
-        ``"network"``, with ``reparametrize=False``: it varies with the inputs.
+        Standard deviation of the observations, in the units of ``y``; 0.1 by default. With
+        ``"network"``, which requires ``reparametrize=False``, it varies with the inputs.
     reparametrize : bool
-        Whether ``phi`` takes the place of the readout weights among the free variables.
+        Whether ``phi`` replaces the readout weights as a free variable.
     start : {"support_point", "prior"}
-        Initial values of the chains: zero weights, or a draw from the prior, another one for
-        each chain.
+        Initial values of the chains: zero weights, or a separate draw from the prior for each
+        chain.
 
     Returns
     -------
     pm.Model
-        With free variables ``W1``, ``b1``, ... of the hidden layers (``W{l}`` of shape
-        (fan_out, fan_in), ``b{l}`` (fan_out,)), readout ``W{L+1}`` and ``b{L+1}``, network
-        function ``f`` (shape of ``y``), observed ``y``, data containers ``inputs`` and
-        ``targets``, and dimensions ``"obs"``, ``"feature"``, ``"hidden1"``, ..., ``"output"``.
-        Reparametrised, the readout is ``pm.Deterministic``, ``phi`` is free, of shape
-        (n_outputs, fan_in + 1) with dimensions ``"output"`` and ``"readout"`` (the bias last;
-        fan_in without biases), and ``y`` with several outputs has dimensions ``"output"`` and
-        ``"obs"``. Noise that varies adds ``W_noise`` (n_outputs, fan_in), ``b_noise`` (n_outputs,),
-        ``omega`` and ``sigma``, of the shape of ``y``.
+        With free variables ``W1``, ``b1``, ... of the hidden layers (``W{l}`` of shape (fan_out,
+        fan_in), ``b{l}`` (fan_out,)), readout ``W{L+1}`` and ``b{L+1}``, network function ``f``
+        (shape of ``y``), observed ``y``, data containers ``inputs`` and ``targets``, and dimensions
+        ``"obs"``, ``"feature"``, ``"hidden1"``, ..., ``"output"``. In the reparametrised form the
+        readout is a ``pm.Deterministic``; ``phi`` is free, of shape (n_outputs, fan_in + 1) with
+        dimensions ``"output"`` and ``"readout"`` (the bias last; fan_in without biases), and ``y``
+        with several outputs has dimensions ``"output"`` and ``"obs"``. Varying noise adds
+        ``W_noise`` (n_outputs, fan_in), ``b_noise`` (n_outputs,), ``omega`` and ``sigma``, of the
+        shape of ``y``.
 
     Raises
     ------
@@ -124,22 +123,22 @@ def wide_mlp(
 
     Notes
     -----
-    **Sampling.** ``phi`` is independent of all else and its full conditional is its prior, so
-    each stored draw can have a new readout layer::
+    **Sampling.** ``phi`` is independent of all other variables and its full conditional is its
+    prior, so each stored draw can have a new readout layer::
 
         with nns.wide_mlp(X, y) as model:
             step = [nns.PCN([model["W1"], model["b1"]]), nns.Gibbs([model["phi"]])]
             idata = pm.sample(step=step)
 
     Judge convergence by function values (``f``, or ``nns.predict`` at some inputs) and by the
-    likelihood of the hidden layers, not by single weights: hidden units can change places.
+    likelihood of the hidden layers, not by single weights: hidden units are interchangeable.
 
     **Prediction.** ``nns.predict(idata, X_new, model=model)`` passes new inputs through the network
     of each draw. In the reparametrised form, forward sampling of ``y`` integrates the readout over
-    its *prior*. That is right for prior predictive sampling (whose ``f`` and readout still are
-    those given the targets), but not for posterior predictive sampling, which is refused. For the
-    latter use ``nns.predict(..., kind="response")``, or the plain form of the same network, whose
-    variables have the same names and shapes::
+    its *prior*. That is right for prior predictive sampling (whose ``f`` and readout are still
+    conditional on the targets), but not for posterior predictive sampling, which raises an error.
+    For the latter use ``nns.predict(..., kind="response")``, or the plain form of the same network,
+    whose variables have the same names and shapes::
 
         plain = nns.wide_mlp(X, y, ..., reparametrize=False)
         with plain:
@@ -148,7 +147,7 @@ def wide_mlp(
 
     **Cost.** With no more observations than columns of the readout, ``y`` is a ``pm.MvNormal`` with
     the covariance ``K`` of the observations; with more, the same density is computed from a matrix
-    of the readout's size. The data given here determine the form, which is also right after
+    of the readout's size. The data given here determine the form, which remains correct after
     ``pm.set_data``.
 
     References
@@ -206,8 +205,8 @@ def wide_mlp(
 def _require_reparametrisable(likelihood: str, varies: bool, targets: data.Targets) -> None:
     if likelihood != "normal":
         raise ValueError(
-            f'likelihood="{likelihood}" leaves no law of the readout by which it could be '
-            "reparametrised; pass reparametrize=False."
+            f'likelihood="{likelihood}" does not allow the readout to be reparametrised; '
+            "pass reparametrize=False."
         )
     if varies:
         raise ValueError(

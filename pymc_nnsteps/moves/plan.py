@@ -21,7 +21,7 @@ from pymc_nnsteps.tables import as_text
 
 @dataclass(frozen=True)
 class Explanation:
-    """What is drawn and how: one row per free variable, printed as a table."""
+    """The draws of a sweep, with one row per free variable, printed as a table."""
 
     # Variable, conditional (None if there is none), and how or why not.
     rows: tuple[tuple[str, str | None, str], ...]

@@ -46,14 +46,14 @@ def partial_dependence(
     model: pm.Model | None = None,
     inputs: str | None = None,
 ) -> xr.Dataset:
-    r"""Average predictions over the data, with one input or two set to each value of a grid.
+    r"""Average predictions over the data, with one or two inputs set to each value of a grid.
 
     .. math:: \bar f(v) = \frac{1}{n} \sum_{i=1}^n f(x_i \text{ with } x_{ij} = v)
 
-    is one function for each draw of the weights. Where inputs depend on each other, the average is
-    also over rows that are unlike any data. The data are those that the model was sampled with,
-    which the result of ``pm.sample`` has stored; with the posterior alone, those that the model
-    holds at present.
+    is one function for each draw of the weights. If inputs depend on each other, the average
+    includes rows that are unlike any data. The data are those with which the model was sampled,
+    stored in the result of ``pm.sample``; with the posterior alone, those that the model currently
+    holds.
 
     Parameters
     ----------
@@ -62,36 +62,36 @@ def partial_dependence(
     features : int or str, or a pair of these
         Columns of the inputs, or their names.
     points : int, optional
-        Number of values of each input, evenly spread over the range of the data, and rounded where
-        these are of an integer type; all values of the data, if there are no more. If not given: 31
-        of one input, 15 of each of two. Of categories all levels are shown.
+        Number of values of each input, evenly spaced over the range of the data, and rounded if
+        these are of an integer type; all values of the data, if there are no more. The default is
+        31 for one input and 15 for each of two. For categories all levels are shown.
     rows : int
-        Rows of the data that are averaged over, evenly spread among them; all if there are fewer.
+        Number of rows of the data to average over, evenly spaced; all if there are fewer.
     draws : int
-        Draws of the posterior that are used, at most, evenly spread along its chains.
+        Maximal number of posterior draws to use, evenly spaced along the chains.
     prob : float
-        Posterior probability of the bands, equal on both sides.
+        Posterior probability of the bands, with equal tails.
     kind : {"function", "probability", "response"}
         Quantity that is averaged, as for :func:`~pymc_nnsteps.predict`. For classes, the average of
         ``"probability"`` is the expected share of each class.
     random_seed : int, Generator or None
-        Of noise, where there is any.
+        Seed of noise, if there is any.
     model, inputs, output
-        As for :func:`~pymc_nnsteps.predict`. What goes with the rows of the inputs, such as their
-        groups, stays as it is in the data; ``output="f"`` is the network alone.
+        As for :func:`~pymc_nnsteps.predict`. Other data of the rows, such as their groups, are left
+        unchanged; ``output="f"`` selects the network alone.
 
     Returns
     -------
     Dataset, dims (first feature, second feature if there is one, output)
-        ``mean``, and ``lower`` and ``upper`` ends of bands, of what :func:`~pymc_nnsteps.predict`
-        returns. Coordinates are the values of the inputs, and as ``data`` those that they have in
-        the rows averaged over, of levels their numbers. The attribute ``of`` is the name of what is
-        averaged.
+        ``mean``, and ``lower`` and ``upper`` ends of bands, of the values that
+        :func:`~pymc_nnsteps.predict` returns. Coordinates are the values of the inputs and, as
+        ``data``, their values in the rows averaged over (for levels, their numbers). The attribute
+        ``of`` is the name of the averaged quantity.
 
     Raises
     ------
     ValueError
-        If there are no such columns, if a number is unusable, or as for
+        If there are no such columns, if a number is invalid, or as for
         :func:`~pymc_nnsteps.predict`.
 
     References

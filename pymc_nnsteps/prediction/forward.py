@@ -388,7 +388,8 @@ def _require_no_potential(
         if latents and depends_on(potential, {container}):
             raise ValueError(
                 f"{describe(potential)} is a potential that depends on the inputs, so that the "
-                "law of latent variables is not that of the network; state it as a distribution."
+                "distribution of latent variables is not that of the network; state it as a "
+                "distribution."
             )
 
 

@@ -159,23 +159,25 @@ def some_rows(
 
 
 def without_latents(model: pm.Model | None = None) -> list[str]:
-    """Names of a model's variables, without those that have entries for each row of the data.
+    """Names of a model's variables, except those with an entry for each row of the data.
 
-    Pre-activations, activations, gates, utilities and other latent variables of rows take most of
-    the memory of a trace and belong to the rows that were sampled. No prediction needs them:
-    neither :func:`~pymc_nnsteps.predict`, :func:`~pymc_nnsteps.log_likelihood` nor
-    ``pm.sample_posterior_predictive``. If they are stored, the last of these takes no new rows.
+    Pre-activations, activations, gates, utilities and other latent variables of rows take up most
+    of the memory of a trace and belong to the rows that were sampled. Predictions do not need them,
+    neither by :func:`~pymc_nnsteps.predict`, :func:`~pymc_nnsteps.log_likelihood` nor
+    ``pm.sample_posterior_predictive``. If they are stored, the last of these does not accept new
+    rows.
 
     Parameters
     ----------
     model : pm.Model, optional
-        That of the context if not given.
+        Taken from the context if not given.
 
     Returns
     -------
     list of str
-        All free variables and deterministics, except those whose first axis has the rows of the
-        observed data. The graph tells which have: a variable of as many entries by chance is kept.
+        All free variables and deterministics, except those whose first axis runs over the rows of
+        the observed data. This is read from the graph: a variable that has the same length by
+        chance is kept.
 
     Examples
     --------

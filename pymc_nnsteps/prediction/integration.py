@@ -331,8 +331,8 @@ class Integrator:
                 return root
         raise ValueError(
             f"the noise of {describe(self._network.y)} is zero, infinite or lost in rounding at a "
-            "draw of the posterior, which has no log likelihood then; look for chains that have "
-            "not arrived, or state a noise that cannot vanish."
+            "draw of the posterior, where the log likelihood is not defined; look for chains that "
+            "have not converged, or give the noise a prior that keeps it from zero."
         )
 
     def _datum(self, y: np.ndarray, mean: Numbers, covariance: Numbers) -> Numbers:

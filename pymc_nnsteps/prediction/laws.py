@@ -93,7 +93,7 @@ def read_law(network: Network) -> Reading:
         law = Other(placeholder, prior_kind(model, y))
         return law, (log_density(model, y, placeholder),), y, value
     raise ValueError(
-        f"{describe(y)} is {distribution(y)}, whose density of a row PyMC does not tell; "
+        f"{describe(y)} is {distribution(y)}, for which PyMC has no density of a single row; "
         f"{ELSEWHERE}."
     )
 

@@ -51,60 +51,60 @@ def log_likelihood(
     random_seed: Any = None,
     progressbar: bool = True,
 ) -> xr.DataTree:
-    r"""Log likelihood of each row given the weights, without its latent variables.
+    r"""Log likelihood of each row given the weights, with its latent variables integrated out.
 
-    The latent variables of a row (pre- and post-activations, gates, utilities) are integrated out,
-    so that ``az.loo`` and ``az.compare`` tell how well a model predicts a row that it has not seen:
-    given latent variables that were fitted to the row, its likelihood means nothing. They need not
-    be stored. Effects of groups are none of a row's: the likelihood is that of one more row of a
-    group that is known.
+    The latent variables of a row are pre- and post-activations, gates and utilities. With these
+    integrated out, ``az.loo`` and ``az.compare`` tell how well a model predicts an unseen row.
+    Given latent variables that were fitted to the row, its likelihood would be meaningless. Group
+    effects do not belong to a row: the likelihood is that of a further row of a known group.
 
-    This is exact for networks whose hidden layers have no noise, and for all noise that enters the
-    observed variable's mean (or its utility) linearly: that of post-activations before the last
-    layer. Other noise is drawn ``noise_draws`` times for each row and draw of the weights, near
-    where the row's target wants it, which gives an unbiased estimate of the likelihood.
+    The result is exact for networks whose hidden layers have no noise, and for noise that enters
+    the observed variable's mean (or its utility) linearly: that of post-activations before the last
+    layer. Other noise is drawn ``noise_draws`` times for each row and draw of the weights, by
+    importance sampling near values that the row's target favours, which gives an unbiased estimate
+    of the likelihood.
 
     Parameters
     ----------
     idata : DataTree or Dataset
         Result of ``pm.sample``, or its posterior. Latent layers need not be stored.
     model : pm.Model, optional
-        The model that was sampled; that of the context if not given. The rows are those that its
-        data containers hold at present: after ``pm.set_data`` with held-out rows, these.
+        The model that was sampled; taken from the context if not given. The rows are those that its
+        data containers currently hold, such as held-out rows after ``pm.set_data``.
     inputs : str, optional
         As for :func:`~pymc_nnsteps.predict`.
     var_names : str or sequence of str, optional
-        Observed variables, of those that depend on the inputs; all of them if not given.
+        Observed variables, among those that depend on the inputs; all of them by default.
     num_samples : int, optional
-        Number of draws to use, of all chains together, evenly spaced in each; all if not given.
+        Number of draws to use from all chains together, evenly spaced in each; all by default.
     noise_draws : int
-        Draws of the noise for each row and draw of the weights, where any are needed.
+        Number of draws of the noise for each row and draw of the weights, where any are needed.
     random_seed : int, Generator or None
-        Of these draws.
+        Seed of these draws.
     progressbar : bool
-        Whether to show one if it takes more than three seconds.
+        Whether to show a progress bar if the computation takes more than three seconds.
 
     Returns
     -------
     DataTree
-        What ``idata`` has (of the posterior: the draws that were used), with the group
-        ``log_likelihood`` of dims (chain, draw, obs) and, alike, ``log_likelihood_error``: standard
-        errors of the logarithms, zero where they are exact. The logarithm of an estimate is too
-        small by half of its squared error, in the mean. The error is infinite where few of the
-        draws count, as for targets far from what the network predicts: the estimate may be far too
+        The contents of ``idata`` (of the posterior, the draws that were used) and two groups with
+        dims (chain, draw, obs): ``log_likelihood``, and ``log_likelihood_error`` with standard
+        errors of the logarithms, zero where they are exact. On average the logarithm of an estimate
+        is too small by half its squared error. The error is infinite where few of the draws have
+        weight, as for targets far from the network's predictions: the estimate may be far too
         small, and more ``noise_draws`` are needed. The columns of a row count together. Rows whose
-        targets are all missing are left out, as ``az.loo`` refuses a likelihood that is the same in
-        all draws. Each observed variable that depends on the inputs has a likelihood of its own
-        (``az.loo(..., var_name="y")``), and rows of its own if targets are missing, or if it is
-        observed of some rows, as of ``f[:40]``.
+        targets are all missing are left out, because ``az.loo`` rejects a likelihood that is the
+        same in all draws. Each observed variable that depends on the inputs has its own likelihood
+        (``az.loo(..., var_name="y")``), and its own rows if targets are missing, or if it is
+        observed at some rows only, such as ``f[:40]``.
 
     Raises
     ------
     ValueError
         If the model has latent variables that are neither Normal, Bernoulli nor mixtures of
-        normals, if it is not established that the log density of each row depends on this row
-        alone, if several observed variables share latent variables, if there is none of a name, or
-        if the posterior lacks a variable that is needed.
+        normals, if it cannot be shown that the log density of each row depends on this row alone,
+        if several observed variables share latent variables, if a name in ``var_names`` is unknown,
+        or if the posterior lacks a required variable.
 
     References
     ----------
@@ -259,11 +259,11 @@ LONGEST = 20_000
 
 
 def stacking_weights(idata: Any) -> xr.DataArray:
-    """Weights of chains with which their mixture predicts rows that it has not seen best.
+    """Weights of chains with which their mixture best predicts unseen rows.
 
-    Chains that stay in different modes do not visit these by their posterior mass. In the mixture
-    of all chains each has the same weight. These weights leave out a chain that predicts worse than
-    others.
+    Chains that stay in different modes do not visit them in proportion to posterior mass. Pooled
+    draws give each chain the same weight. Stacking weights leave out a chain that predicts worse
+    than others.
 
     Parameters
     ----------
@@ -273,7 +273,7 @@ def stacking_weights(idata: Any) -> xr.DataArray:
     Returns
     -------
     DataArray, dims (chain,)
-        Weights that sum to one. ``predicted.weighted(weights)`` of xarray has the weighted
+        Weights that sum to one. ``predicted.weighted(weights)`` of xarray gives the weighted
         ``mean``, ``std`` and ``quantile`` over chains and draws. The attribute ``unreliable`` is
         the largest share of rows, over chains, whose Pareto k is too large for their leave-one-out
         density.
@@ -281,7 +281,8 @@ def stacking_weights(idata: Any) -> xr.DataArray:
     Raises
     ------
     ValueError
-        If ``idata`` has no log likelihood of one observed variable, one chain only, or few draws.
+        If ``idata`` lacks the log likelihood of one observed variable, or has only one chain or few
+        draws.
 
     References
     ----------

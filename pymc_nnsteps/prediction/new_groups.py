@@ -70,8 +70,8 @@ def require_entries(
             raise ValueError(
                 f"{argument} picks entry {first:g} of {describe_expression(picked.array)}, which "
                 f"has the entries from 0 {last}; pass rows whose groups the model knows, by their "
-                "numbers if their labels are numbers, or with sample_new_groups=True those of new "
-                "groups, counted on."
+                "numbers if their labels are numbers, or with sample_new_groups=True new groups, "
+                "whose numbers continue these."
             )
 
 
@@ -228,7 +228,7 @@ def lengths_with_new_groups(
             raise ValueError(
                 f"{argument} has rows of the new group {max(numbers)} of {describe(effect)}, but "
                 f"none of {', '.join(map(str, absent[:5]))}{', ...' if absent[5:] else ''}; number "
-                f"new groups on from {n_known[effect]}, and leave out none."
+                f"new groups consecutively from {n_known[effect]}."
             )
     used_otherwise = set(ancestors(outputs, blockers=picked))
     for effect in used_otherwise.intersection(lengths):
@@ -267,9 +267,8 @@ def _effects(
         return _read_effects(array, axis, stand_ins)
     except MixesRows as reason:
         raise ValueError(
-            f"{argument} picks entries of {describe_expression(array)} that are of new groups, "
-            f"which have no law of their own: {reason}; give the model effects with one law of all "
-            "groups."
+            f"{argument} picks entries of {describe_expression(array)} for new groups, whose "
+            f"distribution is not known: {reason}; give the effects of all groups one distribution."
         ) from None
 
 
@@ -306,8 +305,8 @@ def _new_entries(
         or potential_on(model, variable) is not None
     ):
         raise ValueError(
-            f"{describe(variable)} is {distribution(variable)}, of which entries of new groups "
-            "are not known to be independent; leave out rows of new groups."
+            f"{describe(variable)} is {distribution(variable)}, whose entries for new groups are "
+            "not known to be independent; leave out rows of new groups."
         )
     given = parameters(variable)
     n_batch = variable.ndim - op.ndim_supp
@@ -316,8 +315,8 @@ def _new_entries(
         for parameter, n_axes in zip(given, op.ndims_params, strict=True)
     ):
         raise ValueError(
-            f"{describe(variable)} has another law for each group, which new groups have none of; "
-            "leave out rows of new groups."
+            f"{describe(variable)} has a different distribution for each group, and none for new "
+            "groups; leave out rows of new groups."
         )
     hyper = {rv: stand_in_for(model, rv) for rv in model.free_RVs}
     generator = pt.random.rng("rng")

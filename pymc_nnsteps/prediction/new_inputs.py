@@ -82,85 +82,86 @@ def predict(
     progressbar: bool = True,
     extend_inferencedata: bool = False,
 ) -> xr.DataArray:
-    """Predict new rows: values of the network's function, probabilities of classes, or responses.
+    """Predict function values, class probabilities or responses at new rows.
 
-    For each posterior draw new inputs are passed through the network without noise. Latent layers,
-    with one row for each row of the inputs (pre- and post-activations, gates, utilities), are
-    replaced by their means given the layer before; all other variables are taken from the
-    posterior. So is each ``pm.Deterministic`` that depends on all training data, inputs and
-    targets, such as the readout weights of :func:`~pymc_nnsteps.wide_mlp`: it is a result of the
-    chain. Probabilities and responses are those of the model, noise of hidden layers included.
+    For each posterior draw the new inputs are passed through the network without noise. Latent
+    layers, which have one row for each row of the inputs (pre- and post-activations, gates,
+    utilities), are replaced by their means given the layer before. All other variables are taken
+    from the posterior. So is each ``pm.Deterministic`` that depends on all training data, inputs
+    and targets, such as the readout weights of :func:`~pymc_nnsteps.wide_mlp`. Probabilities and
+    responses are those of the model, including the noise of hidden layers.
 
     Parameters
     ----------
     idata : DataTree or Dataset
-        Result of ``pm.sample``, its posterior, or draws of it by ``az.extract``. Latent layers need
-        not be stored. Dimensions and their labels are found by name.
+        Result of ``pm.sample``, its posterior, or draws from it by ``az.extract``. Latent layers
+        need not be stored. Dimensions and their labels are matched by name.
     X_new : array_like or table, shape (n_obs, n_features), or dict
-        Columns of a table (pandas, polars, Arrow, xarray) are found by their names where the
-        model's inputs have names, and text and categories are encoded as those of the model. A dict
-        has other data of the new rows too, by the names of their ``pm.Data``, as for
-        ``pm.set_data``: ``{"inputs": X_new, "group": group_new}`` where the output has
-        ``a[group]``; groups by their numbers, or by the labels that the dimension of ``a`` has in
-        ``coords``. Columns of a frame that have these names are taken for such data. For rows that
-        the model holds at present the inputs are enough.
+        Columns of a table (pandas, polars, Arrow, xarray) are matched by name if the model's inputs
+        have names, and text and categories are encoded as in the model. A dict also gives other
+        data of the new rows, by the names of their ``pm.Data``, as for ``pm.set_data``:
+        ``{"inputs": X_new, "group": group_new}`` if the output contains ``a[group]``. Groups are
+        given by their numbers, or by the labels of the dimension of ``a`` in ``coords``. Columns of
+        a data frame with these names are used as such data. For rows that the model currently holds
+        the inputs suffice.
     model : pm.Model, optional
-        The model that was sampled; that of the context if not given. It has one observed
-        variable: Normal, any other beside a ``pm.Deterministic`` called ``"f"``, the network's
+        The model that was sampled; taken from the context if not given. It has one observed
+        variable: Normal, any other beside a ``pm.Deterministic`` named ``"f"``, the network's
         output, or a decision (Bernoulli or Categorical) on latent utilities.
     inputs : str, optional
-        Name of the data container that ``X_new`` stands for; ``"inputs"``, or the only table
-        (without one: the only array) that an observed variable's parameters or a potential depend
-        on, if not given.
+        Name of the data container that ``X_new`` replaces. By default ``"inputs"``, or the only
+        table (if there is none, the only array) on which an observed variable's parameters or a
+        potential depend.
     output : str, optional
-        Needed where several observed variables depend on the inputs. With ``kind="function"`` the
-        name of the ``pm.Deterministic`` to compute, such as that of one of several networks
-        (:mod:`pymc_nnsteps.models.blocks`); with the other kinds that of an observed variable.
+        With ``kind="function"`` the name of the ``pm.Deterministic`` to compute, such as that of
+        one of several networks (:mod:`pymc_nnsteps.models.blocks`); with the other kinds the name
+        of an observed variable. It is required if several observed variables depend on the inputs.
     kind : {"function", "probability", "response"}
         What to predict. ``"function"``: the network without noise. ``"probability"``: the
-        probability of each class given the weights, or that of 1 where classes are 0 and 1.
-        ``"response"``: a draw of a new observation, with the noise of all layers; of classes: the
-        index.
+        probability of each class given the weights, or of class 1 if the classes are 0 and 1.
+        ``"response"``: a draw of a new observation, with the noise of all layers; for classes,
+        their index.
     num_samples : int, optional
-        Number of draws to use, of all chains together, evenly spaced in each; all if not given.
+        Number of draws to use from all chains together, evenly spaced in each; all by default.
     noise_draws : int
-        Draws of the noise of hidden layers that a probability is the mean of. Probabilities given
-        the hidden layers are not drawn but integrated, to the last digits; so are those of networks
-        without such noise.
+        Number of draws of the noise of hidden layers over which a probability is averaged. Given
+        the hidden layers, and in networks without such noise, probabilities are integrated,
+        accurate to the last digits, rather than drawn.
     groups : array_like or dict, optional
-        The group of each row, by its number from 0 on or, unless labels are whole numbers, by its
-        label, where the model has ``pm.Data`` of one kind of groups; of several kinds by the names
-        of their ``pm.Data``.
+        The group of each row: its number, counted from 0, or its label unless labels are whole
+        numbers. An array suffices if the model has ``pm.Data`` of one kind of groups. With several
+        kinds, pass a dict with the names of their ``pm.Data``.
     sample_new_groups : bool
-        Whether rows may be of new groups, whose numbers continue those of the model's groups, or
-        whose labels are others. At
-        each draw of the posterior their effects are drawn from their law given the hyperparameters,
-        such as ``Normal(mu, sd)`` at the draw of ``mu`` and ``sd``.
+        Whether rows may belong to new groups, whose numbers continue those of the model's groups or
+        whose labels are new. For each posterior draw their effects are drawn from their
+        distribution given the hyperparameters, such as ``Normal(mu, sd)`` at the draw of ``mu`` and
+        ``sd``.
     random_seed : int, Generator or None
-        Of noise, and of effects of new groups.
+        Seed of noise and of effects of new groups.
     progressbar : bool
-        Whether to show one if it takes more than three seconds.
+        Whether to show a progress bar if the computation takes more than three seconds.
     extend_inferencedata : bool
-        Whether to add the predictions, and the new rows that they are of, to ``idata``, a DataTree,
-        as groups ``predictions`` and ``predictions_constant_data`` of ArviZ's schema, in place of
-        such groups that it has.
+        Whether to add the predictions and their new rows to ``idata``, a DataTree, as the groups
+        ``predictions`` and ``predictions_constant_data`` of ArviZ's schema. Existing groups of
+        these names are replaced.
 
     Returns
     -------
     DataArray, dims (chain, draw, obs, output) or (sample, obs, output)
-        Means of the observed variable; or ``f`` (of classes: their logits); or the utilities of a
-        decision. It has labels of the new rows, or the model's of rows that it holds, and those of
-        outputs. The sign of a logit or utility, or ``.idxmax("output")``, is the predicted
-        class. With ``y`` of one axis ``output`` has length one, unless there are classes.
+        Means of the observed variable; or ``f`` (for classes, the logits); or the utilities of a
+        decision. Rows have the labels of the new rows, or the model's labels for rows that it
+        holds; outputs have the model's labels. The sign of a logit or utility, or
+        ``.idxmax("output")``, gives the predicted class. If ``y`` has one axis, ``output`` has
+        length one, unless there are classes.
 
     Raises
     ------
     ValueError
-        If an argument is none of the above, or probabilities are asked for where there are no
-        classes. If ``X_new`` has other columns than the model's inputs or is not finite, if there
-        is no such container, if it is not established that each row of the output depends on its
-        own row of the inputs alone, or if the posterior lacks a variable that is needed or has it
-        with other dimensions or labels than the model.
+        If an argument is invalid, or if probabilities are requested without classes. If ``X_new``
+        has other columns than the model's inputs or is not finite, if there is no such container,
+        if it cannot be shown that each row of the output depends only on its own row of the inputs,
+        or if the posterior lacks a required variable or has it with other dimensions or labels than
+        the model.
 
     Examples
     --------
@@ -283,12 +284,12 @@ def encode(
     model: pm.Model | None = None,
     inputs: str | None = None,
 ) -> dict[str, NDArray[Any]]:
-    """Read new rows as numbers of a model's data containers, for ``pm.set_data``.
+    """Encode new rows as numbers for a model's data containers, for ``pm.set_data``.
 
     Parameters
     ----------
     X : array_like or table, shape (n_obs, n_features), or dict
-        New rows with other data that go with them, as for :func:`predict`.
+        New rows and other data that belong to them, as for :func:`predict`.
     model, inputs
         As for :func:`predict`.
 
@@ -330,7 +331,7 @@ def _with_groups(
             if data.ndim == 1 and data is not container and numbers_groups(model, data)
         ]
         if not numbered:
-            raise ValueError("groups must be left out, as no pm.Data of the model number any.")
+            raise ValueError("groups must be left out, as no pm.Data of the model has groups.")
         if len(numbered) > 1:
             raise ValueError(
                 f"groups must be a dict from names of pm.Data, which are {', '.join(numbered)}."
@@ -399,7 +400,7 @@ def input_container(argument: str, model: pm.Model, name: str | None) -> TensorS
         if tables:
             advice = f'name one of these, such as inputs="{tables[0]}"'
         raise ValueError(
-            f"inputs must name the pm.Data container that {argument} stands for; the model has "
+            f"inputs must name the pm.Data container that {argument} replaces; the model has "
             f"{known}; {advice}."
         )
     container: TensorSharedVariable = containers[name]

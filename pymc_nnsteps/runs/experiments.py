@@ -24,25 +24,25 @@ def experiments(
 ) -> pd.DataFrame:
     """Call a function at each of many settings, and keep the results.
 
-    Each result is written at once. Results in the store are not computed again, so that after an
-    interrupt, or with more settings, the same call goes on.
+    Each result is written at once. Results in the store are not computed again, so that the same
+    call continues after an interrupt, or with more settings.
 
-    Workers with several threads call the function in one of them at a time, as PyTensor compiles in
-    one only.
+    Workers with several threads call the function in one thread at a time, because PyTensor
+    compiles in only one.
 
     Parameters
     ----------
     function : callable
-        Called as ``function(**setting)``; returns a mapping from names to numbers, words, truth
-        values or None.
+        Called as ``function(**setting)``; returns a mapping from names to numbers, strings,
+        booleans or None.
     settings : sequence of mapping
-        Arguments by their names: numbers, words, truth values, None, and lists of these. A result
-        is known by its setting alone: give another function another store.
+        Arguments by name: numbers, strings, booleans, None, and lists of these. A result is
+        identified by its setting alone: use another store for another function.
     store : str or Path
-        Folder for the results, one file of JSON each; made if it does not exist.
+        Folder for the results, one JSON file each; created if it does not exist.
     client : distributed.Client, optional
-        Client of a Dask cluster that works on settings in parallel. If not given, they are worked
-        on here, one after another.
+        Client of a Dask cluster that runs settings in parallel. By default they run in this
+        process, one after another.
     progressbar : bool
 
     Returns
@@ -53,13 +53,13 @@ def experiments(
     Raises
     ------
     ValueError
-        If a setting is there twice, if it or what the function returns is of other things, if a
-        name that the function returns is that of an argument, or if a file of the store cannot be
+        If a setting occurs twice, if a setting or a result of the function has values of other
+        types, if a name in a result is that of an argument, or if a file of the store cannot be
         read: before anything is computed, and no file is touched.
 
     Notes
     -----
-    An error of the function at one setting ends the work. Results that have arrived are kept.
+    An error of the function at one setting ends the call. Results obtained so far are kept.
 
     Examples
     --------

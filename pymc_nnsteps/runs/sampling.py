@@ -107,30 +107,31 @@ def sample_distributed(
 ) -> DataTree:
     """Draw samples as ``pm.sample`` does, on a Dask cluster if there is one, with checkpoints.
 
-    Chains are the same as those of ``pm.sample`` with the same seed, draw for draw. After an
-    interrupt, :func:`~pymc_nnsteps.resume` goes on from their checkpoints, with the same draws. A
-    run uses the data that the model has now: the store has a copy of the model and the steps.
+    Chains are identical to those of ``pm.sample`` with the same seed, draw for draw. After an
+    interrupt, :func:`~pymc_nnsteps.resume` continues from their checkpoints, with the same draws. A
+    run uses the model's current data: the store holds a copy of the model and the steps.
 
     Parameters
     ----------
     model : pm.Model, optional
         Taken from the context if not given.
     client : distributed.Client, optional
-        Client of a Dask cluster that runs chains in parallel. If a worker dies, another goes on
-        from the last checkpoint. If not given, chains run here, one after another.
+        Client of a Dask cluster that runs chains in parallel. If a worker dies, another continues
+        from the last checkpoint. By default chains run in this process, one after another.
     store : str or Path
-        Where the run is kept: a new folder, on a disk that all workers see, or a URL that Zarr can
-        write to.
+        Location of the run: a new folder, on a disk that all workers can access, or a URL to which
+        Zarr can write.
     draws, tune, chains, random_seed, step, var_names, initvals, init, compile_kwargs
-        As for ``pm.sample``. A chain is never spread over several workers.
+        As for ``pm.sample``. Each chain runs on a single worker.
     draws_per_chunk : int
-        Draws between two checkpoints.
+        Number of draws between two checkpoints.
     discard_tuned_samples, compute_convergence_checks
         As for ``pm.sample``. All draws stay in the store.
     progressbar : bool
-        One for all chains. Dask's dashboard shows each chain as up to 100 tasks.
+        Whether to show one progress bar for all chains. Dask's dashboard shows each chain as up to
+        100 tasks.
     **kwargs
-        Options of steps by their names, such as ``nuts={"target_accept": 0.9}``.
+        Options of steps, by the names of the steps, such as ``nuts={"target_accept": 0.9}``.
 
     Returns
     -------
@@ -140,17 +141,19 @@ def sample_distributed(
     Raises
     ------
     ValueError
-        If an argument is unusable, or something is in the store already.
+        If an argument is invalid, or the store is not empty.
     RuntimeError
-        If another process writes there. At a URL this is not checked: allow one writer yourself.
+        If another process writes to the store. At a URL this is not checked: ensure that there is
+        only one writer.
     ImportError
         If Zarr is not installed.
 
     Notes
     -----
-    The steps are sent to the workers with their compiled functions' graphs, and are compiled once
-    in each. The store has pickles of the model and the steps: open only your own. Draws are the
-    same bit by bit only with the same versions of all packages and the same kind of processor.
+    The steps are sent to the workers with the graphs of their functions, and are compiled once in
+    each. The store contains pickles of the model and the steps: open only your own. Draws are
+    identical, bit for bit, only with the same versions of all packages and the same kind of
+    processor.
 
     Examples
     --------
@@ -207,22 +210,22 @@ def resume(
     compute_convergence_checks: bool = True,
     progressbar: bool = True,
 ) -> DataTree:
-    """Go on with a run that was interrupted or killed, from the last checkpoints of its chains.
+    """Continue a run that was interrupted or killed, from the last checkpoints of its chains.
 
-    Draws are the same, bit by bit, as without the interrupt. If the run is finished, this returns
-    its result.
+    The draws are identical, bit for bit, to those of an uninterrupted run. If the run is finished,
+    its result is returned.
 
     Parameters
     ----------
     store : str or Path
-        The ``store`` of :func:`~pymc_nnsteps.sample_distributed`. It has pickles: open
-        only your own.
+        The ``store`` of :func:`~pymc_nnsteps.sample_distributed`. It contains pickles: open only
+        your own.
     model : pm.Model, optional
-        The model of the run, as a check: variables, log densities, data, constants and labels have
-        to be the same. The run goes on from the model in the store.
+        The model of the run, as a check: variables, log densities, data, constants and labels must
+        be the same. The run continues from the model in the store.
     client, discard_tuned_samples, compute_convergence_checks, progressbar
-        As for :func:`~pymc_nnsteps.sample_distributed`; they may differ from those it was begun
-        with.
+        As for :func:`~pymc_nnsteps.sample_distributed`; they may differ from those with which the
+        run was started.
 
     Returns
     -------
@@ -232,16 +235,17 @@ def resume(
     Raises
     ------
     ValueError
-        If there is no run, the run is of another model, a part of it is lost or damaged, or it was
-        begun with another version of Python, PyMC, PyTensor or this package, or another ``floatX``.
+        If there is no run, if it is of another model, if a part of it is lost or damaged, or if it
+        was started with another version of Python, PyMC, PyTensor or this package, or another
+        ``floatX``.
     RuntimeError
-        If the run is not finished and another process goes on with it.
+        If the run is not finished and another process is continuing it.
 
     Warns
     -----
     UserWarning
-        If it was begun with another version of NumPy, SciPy or Numba: the law of its draws is the
-        same, their last digits may be others.
+        If it was started with another version of NumPy, SciPy or Numba. The distribution of its
+        draws is the same, but their last digits may differ.
 
     Examples
     --------
@@ -274,16 +278,16 @@ def extend(
     compute_convergence_checks: bool = True,
     progressbar: bool = True,
 ) -> DataTree:
-    """Add draws to each chain of a run, as if it had been begun with more draws.
+    """Add draws to each chain of a run, as if it had been started with more draws.
 
-    If this is interrupted, :func:`~pymc_nnsteps.resume` goes on with it; a second call would add as
-    many draws again.
+    If this is interrupted, continue it with :func:`~pymc_nnsteps.resume`; a second call would add
+    the same number of draws again.
 
     Parameters
     ----------
     store : str or Path
     draws : int
-        How many more.
+        Number of draws to add.
     model, client, discard_tuned_samples, compute_convergence_checks, progressbar
         As for :func:`~pymc_nnsteps.resume`.
 
@@ -295,7 +299,7 @@ def extend(
     Raises
     ------
     ValueError
-        As :func:`~pymc_nnsteps.resume`, and if ``draws`` is not positive.
+        As for :func:`~pymc_nnsteps.resume`, and if ``draws`` is not positive.
     RuntimeError
         If another process writes to the store.
 

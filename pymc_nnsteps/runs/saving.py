@@ -50,41 +50,41 @@ def save(
 ) -> None:
     """Save a model and its draws in one file, for :func:`~pymc_nnsteps.load` in another process.
 
-    The model is saved with the data that it has now. The file is written under another name first,
-    so that a former one is replaced by a whole one or left as it is. ``numpy.load`` reads its
+    The model is saved with its current data. The file is first written under another name, so that
+    an existing file is either replaced completely or left unchanged. ``numpy.load`` reads its
     arrays too, such as ``"posterior/W1"``.
 
     Parameters
     ----------
     path : str or Path
-        Of the file, such as ``"fit.nns"``.
+        Path of the file, such as ``"fit.nns"``.
     idata : DataTree or Dataset
         Result of ``pm.sample``, or its posterior.
     model : pm.Model, optional
         Taken from the context if not given.
     overwrite : bool
-        Whether to replace a file.
+        Whether to replace an existing file.
 
     Raises
     ------
     ValueError
-        If there is a file already, or ``idata`` has no draws.
+        If the file exists already, or ``idata`` has no draws.
     OSError
-        If the file cannot be written, which is found before anything else is done.
+        If the file cannot be written, which is checked first.
 
     Warns
     -----
     UserWarning
-        If ``idata`` has attributes or variables that are more than text and numbers: these are left
-        out.
+        If ``idata`` has attributes or variables other than text and numbers; these are left out.
 
     Notes
     -----
     A model made by a builder, such as :func:`~pymc_nnsteps.hierarchical_mlp`, is saved as the
-    builder's arguments and data: numbers and text, which are safe to load from anybody. Any other
-    model, and a builder's to which something was added or given that is no number, text or prior
-    (a function of your own), is pickled by cloudpickle. Whoever loads a pickle runs what is in it,
-    and needs the versions of Python, PyMC, PyTensor and this package that wrote it.
+    builder's arguments and data: numbers and text, which are safe to load from any source. Any
+    other model is pickled by cloudpickle. So is a builder's model to which something was added, or
+    with an argument that is not a number, text or prior (such as a function of your own). Loading a
+    pickle runs the code in it, and requires the versions of Python, PyMC, PyTensor and this package
+    that wrote it.
 
     Examples
     --------
@@ -122,35 +122,35 @@ def save(
 
 
 def load(path: str | Path, *, trust: bool = False) -> Saved:
-    """Load a model and its draws, to predict, diagnose, or go on with a run.
+    """Load a model and its draws, to predict, diagnose, or continue a run.
 
     Parameters
     ----------
     path : str or Path
-        What :func:`~pymc_nnsteps.save` wrote, or the store of
-        :func:`~pymc_nnsteps.sample_distributed`, whose run has come to its end.
+        File of :func:`~pymc_nnsteps.save`, or the store of a finished run of
+        :func:`~pymc_nnsteps.sample_distributed`.
     trust : bool
-        Whether to load pickles, which can run any code: those of yourself, or of somebody whom you
-        trust. Models of builders are saved without; stores have them.
+        Whether to load pickles, which can run any code. Load only your own, or those of somebody
+        you trust. Models of builders are saved without pickles; stores contain them.
 
     Returns
     -------
     Saved
-        With ``.model``, whose data are those at the time, and ``.idata``, in memory.
+        With ``.model``, which has the data at the time of saving, and ``.idata``, in memory.
 
     Raises
     ------
     FileNotFoundError
         If there is no such file.
     ValueError
-        If it is another file, or not all of it is there; if it has a pickle and ``trust`` is not
-        given, or other versions wrote it; or if the builder makes another model now.
+        If the file is of another kind or incomplete; if it contains a pickle and ``trust`` is not
+        given, or other versions wrote the pickle; or if the builder now makes another model.
 
     Warns
     -----
     UserWarning
-        If the builder makes the same variables with the same data, but other versions than those
-        of the file state their densities otherwise.
+        If the builder makes the same variables with the same data, but their densities are
+        expressed differently in versions other than those of the file.
 
     Examples
     --------
@@ -179,11 +179,11 @@ def _read(path: str | Path) -> tuple[dict[str, Any], Arrays]:
         return content, arrays
     except FileNotFoundError:
         raise FileNotFoundError(
-            f"{path} is not there; give the file that nns.save wrote."
+            f"{path} does not exist; give a file that nns.save wrote."
         ) from None
     except (BadZipFile, EOFError, KeyError, ValueError) as error:
         raise ValueError(
-            f"{path} is no file of nns.save, or a part of it is lost; bring it back from a copy."
+            f"{path} is not a file of nns.save, or is incomplete; restore it from a copy."
         ) from error
 
 
@@ -220,7 +220,7 @@ def _replacing(path: str | Path, overwrite: bool) -> Iterator[Path]:
         raise ValueError(f"{path} is a folder; give the name of a file in it.")
     if file.exists() and not overwrite:
         raise ValueError(
-            f"{path} is there already; pass overwrite=True to replace it, or give another name."
+            f"{path} exists already; pass overwrite=True to replace it, or give another name."
         )
     part = file.with_name(f"{file.name}.{uuid4().hex[:8]}.part")
     try:
@@ -272,7 +272,7 @@ def _group(name: str, data: xr.Dataset, arrays: Arrays) -> dict[str, Any]:
     group = {"variables": variables, "attributes": attributes(data, name), "indexes": several}
     if lost:
         warnings.warn(
-            f"{', '.join(lost)} cannot be saved and is left out, being more than text and numbers.",
+            f"{', '.join(lost)} cannot be saved and is left out: it is not text or numbers.",
             skip_file_prefixes=(PACKAGE,),
         )
     return group
@@ -301,7 +301,7 @@ def _described(model: pm.Model, others: Arrays) -> tuple[dict[str, Any], Arrays]
             arrays = {**others, PICKLE: np.frombuffer(sealed(model), dtype="uint8")}
         except (PicklingError, TypeError) as error:
             raise ValueError(
-                f"model holds what cannot be saved ({error}); leave that out of it."
+                f"model has a part that cannot be saved ({error}); remove it."
             ) from error
     return {"fingerprint": fingerprint.dumps(), "recipe": recipe}, arrays
 

@@ -43,8 +43,8 @@ class Store:
         self.location = location
         if Path(location).is_file():
             raise ValueError(
-                f"{location} is a file, and a run is a folder: nns.load reads what nns.save wrote, "
-                "and only chains of nns.sample_distributed go on."
+                f"{location} is a file, and a run is a folder: nns.load reads files of nns.save, "
+                "and only runs of nns.sample_distributed can be continued."
             )
         zarr = needed("zarr")
         attributes = {}

@@ -98,7 +98,7 @@ def _number_of_rows(model: pm.Model, exchanged: Collection[str]) -> int:
         )
     [[n_rows]] = set(lengths.values())
     if n_rows < 2:
-        raise ValueError("the model must have two rows at least, to see that these are rows.")
+        raise ValueError("the model must have at least two rows, to tell which axes are rows.")
     return int(n_rows)
 
 

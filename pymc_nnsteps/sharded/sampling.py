@@ -184,40 +184,40 @@ def sample_sharded(
     checkpoint_every: int = 100,
     progressbar: bool = True,
 ) -> xr.DataTree:
-    """Sample exactly by Gibbs where the rows of the data are in shards, on one machine or many.
+    """Sample exactly by Gibbs from data whose rows are in shards, on one machine or many.
 
-    Latent variables of rows are drawn where the rows are, and stay there. The weights, and other
-    variables that all rows share, are drawn once, from sums over rows: for a layer of d inputs and
-    k units a shard sends d (d + k) numbers. The law of the draws does not depend on the shards;
-    only the random numbers do.
+    Latent variables of rows are drawn in the shard of these rows and stay there. The weights, and
+    other variables that all rows share, are drawn once, from sums over rows: for a layer of d
+    inputs and k units a shard sends d (d + k) numbers. The distribution of the draws does not
+    depend on the shards; only the random numbers do.
 
     Parameters
     ----------
     model : pm.Model, optional
-        The network with a few rows, two at least, in ``pm.Data``; taken from the context if not
+        The network with a few rows, at least two, in ``pm.Data``; taken from the context if not
         given.
     shards : sequence of mapping or callable
         For each shard the arrays that replace those in the data containers, such as
         ``{"inputs": X, "targets": y}``; or a function without arguments that returns them, for
         example from a part of a memory-mapped file, of a Zarr array or of a Parquet file. The
-        function is called where the shard is.
+        function is called in the process that holds the shard.
     client : distributed.Client, optional
         Client of a Dask cluster whose workers hold the shards as actors. None: all shards are in
         this process.
     draws, tune, chains : int
-        Draws that are kept, sweeps before these, and chains, which run one after another.
+        Number of stored draws, of sweeps before these, and of chains, which run one after another.
     rows : sequence of str, optional
-        Names of the data containers that shards exchange; by default all of the model's.
+        Names of the data containers that shards replace; by default all of the model's.
     scan : {"sequential", "parallel"}
         Order of a sweep, as for :class:`~pymc_nnsteps.Gibbs`. "sequential" has one round of
-        messages for each hidden layer, "parallel" one in all.
+        messages for each hidden layer, "parallel" one in total.
     random_seed : int, optional
     store : path, optional
-        A folder that all workers reach, for checkpoints. A run that is found there goes on, with
-        the draws that it would have had. With it, shards go on from the last checkpoint where a
-        worker dies, and no draw changes.
+        A folder for checkpoints that all workers can access. A run found there is continued, with
+        the draws that it would have had. If a worker dies, its shards continue from the last
+        checkpoint, and no draw changes.
     checkpoint_every : int
-        Sweeps between checkpoints.
+        Number of sweeps between checkpoints.
     progressbar : bool
 
     Returns
@@ -231,17 +231,17 @@ def sample_sharded(
         If a variable has no full conditional of a known form, if rows are not independent given the
         shared variables, or if a shared variable depends on the rows other than through sums.
     ValueError
-        If an argument is unusable, a shard does not fit the model, or the run in ``store`` is
-        another one, was begun with other versions, or is damaged.
+        If an argument is invalid, if a shard does not fit the model, or if the run in ``store`` is
+        another one, was started with other versions, or is damaged.
     RuntimeError
-        If a worker is lost without ``store``, or another process writes there.
+        If a worker is lost without ``store``, or another process writes to it.
 
     Notes
     -----
-    Draws are plain: rows of weights are not moved together with their pre-activations
-    (``interweave=False``), nor drawn with these integrated out. With one shard they are those of
-    the local sweep in the order that begins with rows. A precision matrix that is lost to rounding
-    is refused, where a local sweep would draw from a factorisation of the rows themselves.
+    Rows of weights are neither moved together with their pre-activations (``interweave=False``) nor
+    drawn with these integrated out. With one shard the draws are those of the local sweep in the
+    order that starts with rows. A precision matrix that is lost to rounding raises an error, where
+    a local sweep would draw from a factorisation of the rows themselves.
 
     References
     ----------
@@ -352,7 +352,7 @@ def _require_shards(shards: Sequence[Load]) -> None:
     if isinstance(shards, Mapping):
         raise ValueError("shards must be a sequence of shards; for a single one pass [shards].")
     if not len(shards):
-        raise ValueError("shards must hold one shard at least.")
+        raise ValueError("shards must have at least one shard.")
 
 
 def sweep(pool: ShardPool, shared: SharedDraws, changed: Point) -> Point:

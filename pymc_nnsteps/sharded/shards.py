@@ -206,8 +206,8 @@ class SharedDraws:
         strange = [name for name, value in values.items() if not np.isfinite(value).all()]
         if strange:
             raise ValueError(
-                f"{', '.join(strange)} cannot be drawn: what the shards say of it is no number; "
-                "look for NaN among their rows, and rescale them if they are large."
+                f"{', '.join(strange)} cannot be drawn: the draw given the sums of the shards is "
+                "not finite; look for NaN among their rows, and rescale them if they are large."
             )
         self.point.update(values)
         return values
@@ -328,7 +328,7 @@ def _exchange(model: pm.Model, data: Data) -> None:
     lengths = {name: len(values) for name, values in data.items()}
     if len(set(lengths.values())) != 1 or 0 in lengths.values():
         raise ValueError(
-            f"the arrays of a shard must have the same number of rows, one at least; got {lengths}."
+            f"the arrays of a shard must have the same number of rows, at least one; got {lengths}."
         )
     first, *_ = data
     for name, values in data.items():
@@ -350,8 +350,8 @@ def _exchange(model: pm.Model, data: Data) -> None:
             raise ValueError(f"{name} of a shard has NaN or infinite values; remove those rows.")
         if array.dtype.kind != "f" and not np.array_equal(array, given):
             raise ValueError(
-                f"{name} of a shard must hold whole numbers, as in the model; got values of "
-                f"{given.dtype} that are others."
+                f"{name} of a shard must hold whole numbers, as in the model; got other "
+                f"values of {given.dtype}."
             )
         container.set_value(array, borrow=True)
     require_fitting_data(model)

@@ -112,21 +112,22 @@ WIDE_REASON = (
 def set_auto_assign(enabled: bool) -> None:
     """Set whether :func:`pymc.sample` may assign the steps of this package by itself.
 
-    Once this package is imported it assigns :class:`~pymc_nnsteps.Gibbs` to the variables of
-    networks: latent layers, which NUTS cannot sample or samples badly, and the scales of their
-    weights and noise. Variables beside these go to it too where it knows the law of each that is
-    linked to them: means of effects, another response. :class:`~pymc_nnsteps.HMC` moves the weights
-    of networks whose hidden layers are functions, and what else they stand beside, if Gibbs draws
-    scales and HMC can read the network, under any likelihood. :class:`~pymc_nnsteps.PCNL` moves the
-    hidden weights of a :func:`~pymc_nnsteps.wide_mlp` that is wide enough. PyMC assigns its own
-    steps in other models, in calls with a ``nuts_sampler`` of another package, and for weights if
-    the call has arguments for NUTS (``target_accept=``, ``nuts={...}``) or another backend than
-    Numba's. ``pm.sample(hmc={"target_accept": 0.95})`` passes options to HMC.
+    Once imported, this package assigns :class:`~pymc_nnsteps.Gibbs` to the variables of networks:
+    latent layers, which NUTS cannot sample or samples badly, and the scales of their weights and
+    noise. Gibbs also draws variables beside these, such as means of effects or another response, if
+    it knows the full conditional of each variable linked to them. :class:`~pymc_nnsteps.HMC` moves
+    the weights of networks whose hidden layers are deterministic functions, and the variables
+    beside them, under any likelihood, if Gibbs draws scales and HMC can read the network.
+    :class:`~pymc_nnsteps.PCNL` moves the hidden weights of a :func:`~pymc_nnsteps.wide_mlp` that is
+    wide enough. PyMC assigns its own steps in other models, and in calls with a ``nuts_sampler`` of
+    another package. It also does so for weights if the call has arguments for NUTS
+    (``target_accept=``, ``nuts={...}``) or a backend other than Numba.
+    ``pm.sample(hmc={"target_accept": 0.95})`` passes options to HMC.
 
     Parameters
     ----------
     enabled : bool
-        False: only variables that ``step=`` names are drawn by the steps of this package.
+        If False, the steps of this package draw only the variables that ``step=`` assigns to them.
 
     Raises
     ------

@@ -98,18 +98,18 @@ class PCN(MetropolisHastings):
         covariance. These may depend on variables that other steps sample, but not on each
         other. None: all variables of the model with such a prior.
     beta : float, optional
-        Step size in (0, 1]. If not given it is adapted during tuning and kept after that.
+        Step size in (0, 1]. By default it is adapted during tuning and then kept.
     target_accept : float, optional
-        Acceptance probability that the adaptation aims at, 0.234 if not given.
+        Acceptance probability that the adaptation aims for; 0.234 by default.
     steps : int
         Proposals per stored draw.
     model : pm.Model, optional
         Taken from the context if not given.
     rng : RandomGenerator, optional
     blocked : bool
-        An argument of PyMC's steps; False makes a separate step for each variable.
+        An argument of PyMC's steps. False creates a separate step for each variable.
     initial_point : dict, optional
-        A point with the shapes of the variables. PyMC passes it.
+        A point with the shapes of the variables, which PyMC passes.
     compile_kwargs : dict, optional
         Options of :func:`pymc.pytensorf.compile`, such as ``{"mode": "NUMBA"}``. By default the
         step is compiled to C, and with numba where PyTensor finds no C++ compiler.
@@ -117,14 +117,14 @@ class PCN(MetropolisHastings):
     Raises
     ------
     ValueError
-        If a variable has no Gaussian prior, if its prior depends on another variable of the
-        block, if the model's density is random itself (``pm.Minibatch``), or if an argument is
-        out of range.
+        If a variable has no Gaussian prior, if its prior depends on another variable of the block,
+        if the model's density is itself random (``pm.Minibatch``), or if an argument is out of
+        range.
 
     Notes
     -----
-    ``l`` is the sum of the model's log densities that depend on the variables, their prior left
-    out. Statistics of a draw: ``acceptance_probability`` (the mean over ``steps`` proposals),
+    ``l`` is the sum of the model's log densities that depend on the variables, without their prior.
+    Statistics of a draw: ``acceptance_probability`` (the mean over ``steps`` proposals),
     ``proposal_size`` (``beta``), ``log_likelihood`` (``l``).
 
     References
@@ -179,13 +179,14 @@ class PCN(MetropolisHastings):
 
 
 class PCNL(PCN):
-    """Preconditioned Crank-Nicolson Langevin: PCN that follows the likelihood's gradient.
+    """Preconditioned Crank-Nicolson Langevin: PCN with the gradient of the likelihood.
 
-    For the posterior ``exp(l(u)) N(u; m, C)``, with ``u`` and ``v`` taken about ``m``, propose
-    ``v = [(2 - delta) u + 2 delta C grad l(u) + sqrt(8 delta) w] / (2 + delta)``, ``w ~ N(0, C)``,
-    and accept with probability ``min(1, exp(rho(u, v) - rho(v, u)))``, where
-    ``rho(u, v) = -l(u) - <v - u, g>/2 - delta/4 <u + v, g> + delta/4 <g, C g>`` and ``g`` is the
-    gradient of ``l`` at ``u``. A proposal costs one evaluation of ``l`` and its gradient.
+    For the posterior ``exp(l(u)) N(u; m, C)``, with ``u`` and ``v`` measured from ``m``, propose
+    ``v = [(2 - delta) u + 2 delta C grad l(u) + sqrt(8 delta) w] / (2 + delta)``, ``w ~ N(0,
+    C)``, and accept with probability ``min(1, exp(rho(u, v) - rho(v, u)))``, where ``rho(u, v) =
+    -l(u) - <v - u, g>/2 - delta/4 <u + v, g> + delta/4 <g, C
+    g>`` and ``g`` is the gradient of ``l`` at ``u``. A proposal costs one evaluation of ``l`` and
+    its gradient.
 
     Parameters
     ----------
@@ -194,10 +195,10 @@ class PCNL(PCN):
     delta : float, optional
         Step size in (0, 2].
     beta : float, optional
-        The same as the size of the noise, in (0, 1]: ``beta^2 = 8 delta / (2 + delta)^2``. If
-        neither is given the step size is adapted during tuning and kept after that.
+        The step size as the size of the noise, in (0, 1]: ``beta^2 = 8 delta / (2 + delta)^2``. If
+        neither is given, the step size is adapted during tuning and then kept.
     target_accept : float, optional
-        Acceptance probability that the adaptation aims at, 0.574 if not given.
+        Acceptance probability that the adaptation aims for; 0.574 by default.
     **options
         ``steps``, ``model``, ``rng``, ``blocked``, ``initial_point`` and ``compile_kwargs``, as for
         :class:`PCN`.
@@ -252,7 +253,7 @@ class PCNL(PCN):
 
     @staticmethod
     def competence(var: TensorVariable, has_grad: bool) -> Competence:
-        """IDEAL for the hidden weights of a wide network, and for nothing else."""
+        """Return IDEAL for the hidden weights of a wide network, else INCOMPATIBLE."""
         return Competence.IDEAL if has_grad and pcnl_is_competent(var) else Competence.INCOMPATIBLE
 
 

@@ -31,9 +31,10 @@ def explain(
 ) -> Explanation:
     """Show which variables :class:`~pymc_nnsteps.Gibbs` draws, how, and which it cannot draw.
 
-    The table is that of the step that ``pm.sample`` makes by default. If variables go to
-    :class:`~pymc_nnsteps.HMC`, :class:`~pymc_nnsteps.PCNL` or NUTS, it names the step of each, and
-    lines below say why. If all do, the table shows what Gibbs would draw.
+    The table is that of the step that ``pm.sample`` creates by default. If it assigns variables to
+    :class:`~pymc_nnsteps.HMC`, :class:`~pymc_nnsteps.PCNL` or NUTS, the table names the step of
+    each, and the lines below give the reason. If it assigns all variables to these, the table shows
+    what Gibbs would draw.
 
     Parameters
     ----------
@@ -42,22 +43,23 @@ def explain(
     scan, collapse, interweave, passes, rays, trajectories
         As for :class:`~pymc_nnsteps.Gibbs`, which runs the plan shown here.
     details : bool
-        Whether to print all moves of each variable, its children, and all reasons. Otherwise the
-        first is printed, in lines that fit the terminal. Notebooks show all.
+        Whether to print all moves of each variable, its children, and all reasons. Otherwise only
+        the first is printed, in lines that fit the terminal. Notebooks show all.
 
     Returns
     -------
     Explanation
-        Prints as a table: variable, step, conditional, and the variables it is drawn jointly with,
-        those that are integrated out and those it is moved with, or the reason why there is none.
-        Then the variables that ``pm.sample`` gives to other steps, if there are any; arguments of
-        ``pm.sample`` may change that (``step``, ``nuts_sampler``, ``target_accept``). Last, the
-        scales that HMC moves with its weights, and the layers whose units are relabelled at random.
+        Prints as a table: the variable, its step and its conditional; the variables with which it
+        is drawn jointly, those that are integrated out and those with which it is moved; or the
+        reason why it has no conditional. The lines below list the variables that ``pm.sample``
+        assigns to other steps, which its arguments may change (``step``, ``nuts_sampler``,
+        ``target_accept``), then the scales that HMC moves with its weights, and the layers whose
+        units are relabelled at random.
 
     Raises
     ------
     ValueError
-        If Gibbs would raise it for these options, or if data do not fit their distribution.
+        If Gibbs raises it for these options, or if data do not fit their distribution.
 
     Examples
     --------

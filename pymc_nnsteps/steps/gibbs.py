@@ -74,47 +74,48 @@ class Gibbs(Step):
         Algorithm 1); "parallel" draws all post-activations, then all weights, then all
         pre-activations (Algorithm 2). Both leave the posterior invariant.
     collapse : bool or "auto"
-        Whether the gates and the weights of a layer behind binary gates
-        (:func:`pymc_nnsteps.bow_tie`) are drawn with its activations integrated out: jointly for
-        all units, at a cost that grows with the cube of the layer's number of weights. "auto" does
-        so up to 1500 weights, unless they are moved row by row, which mixes as well at less cost
-        (``interweave``). Unless False, the learnt scale of a layer's noise, or else of its
-        response (of less than four outputs for each unit), is drawn in this way too, in place of
-        its draw given the activations. Effects of groups beside the layer are drawn both in this
-        way and given the activations. All choices leave the posterior invariant.
+        Whether to draw the gates and the weights of a layer behind binary gates
+        (:func:`pymc_nnsteps.bow_tie`) with its activations integrated out. They are then drawn
+        jointly for all units, at a cost that is cubic in the layer's number of weights. "auto" does
+        so up to 1500 weights, unless these are moved row by row, which mixes as well at less cost
+        (``interweave``). Unless False, the learnt scale of a layer's noise, or else of its response
+        (of fewer than four outputs for each unit), is also drawn in this way, in place of its draw
+        given the activations. Group effects alongside the layer are drawn both in this way and
+        given the activations. All choices leave the posterior invariant.
     interweave : bool or "auto"
-        Whether the weights of a layer with latent pre-activations are also moved together with
-        these, row by row, with the layer's activations integrated out. Networks with little noise
-        mix only by this move. Weights of a layer behind binary gates are moved in this way in place
-        of other draws, with the gates of the row summed out and then drawn afresh. The cost grows
-        with the square of a row's number of weights; "auto" does so up to 128, and moves kernels of
-        convolutions where one output sees them. All choices leave the posterior invariant.
+        Whether to move the weights of a layer jointly with its latent pre-activations as well, row
+        by row, with the layer's activations integrated out. Networks with little noise mix only
+        through this move. For a layer behind binary gates it replaces the other draws of the
+        weights; the gates of the row are summed out and then redrawn. The cost is quadratic in a
+        row's number of weights. "auto" moves rows of up to 128 weights, and kernels of convolutions
+        on which a single output depends. All choices leave the posterior invariant.
     passes : int
-        How often each row is moved in this way in a sweep; behind gates up to a half of these are
-        left out where trajectories are accepted.
+        Number of interweaving moves of each row per sweep. Behind gates up to half of them are
+        skipped where trajectories are accepted.
     rays : bool
-        Whether scales that have been drawn are then moved with what they scale, multiplied by one
-        random number: a scale with the effects or output weights below it, levels of scales against
-        each other, global scales against local ones, a factor against the effects that it
-        multiplies (``sd * raw[group]``), the factors of a matrix (``U @ V.T``) against each other
-        with their scales; and units of a layer against the weights that one output sees them
-        through, with the scale of this output. Means of effects are then drawn jointly with all
-        else that is linear, and the effects are shifted along; so are levels of correlated effects
-        and of series with the biases beside them; the level of effects that several children see is
-        exchanged with the bias of each, that of a factor's columns with effects of rows beside the
-        product. It leaves the posterior invariant.
+        Whether to follow the draws of scales by joint moves that multiply variables by one random
+        number: a scale with the effects or output weights below it; levels of scales against each
+        other; global scales against local ones; a factor against the effects that it multiplies
+        (``sd * raw[group]``); the factors of a matrix (``U @ V.T``) against each other, with their
+        scales; and units of a layer against their weights to a single output, with the scale of
+        this output. Means of effects are then drawn jointly with all other linear terms, and the
+        effects shift with them. So are the levels of correlated effects and of series, with the
+        biases beside them. The level of effects with several children is exchanged with the bias of
+        each child, and the level of a factor's columns with row effects beside the product. This
+        leaves the posterior invariant.
     trajectories : bool
-        Whether all weights of an interwoven layer, those that one output sees it through, the bias
-        of this output and its scale are then moved at once, along a Hamiltonian trajectory on which
-        the noise of the pre-activations is kept. What a network says moves between its units and
-        biases, and between these and effects beside it, by these moves. A unit of more than 16
-        weights has one in each second sweep, of more than 32 in each third, and so on. Behind gates
-        (bow ties) the gates are summed out on the way, and the scales of weights and noise move
-        along. It leaves the posterior invariant.
+        Whether to move all weights of an interwoven layer at once, along a Hamiltonian trajectory
+        that keeps the noise of the pre-activations. The weights from the layer to a single output,
+        the bias of this output and its scale move too. These moves redistribute the network's
+        function among its units and biases, and between these and effects beside it. Units of more
+        than 16 weights are moved in every second sweep, of more than 32 in every third, and so on.
+        Behind gates (bow ties) the gates are summed out along the trajectory, and the scales of
+        weights and noise move too. This leaves the posterior invariant.
     relabel : bool
-        Whether the units of each hidden layer change places at random at the end of a sweep, and
-        signs where the density does not change, so that all have the same law. False for traces of
-        single units, and for overlaps with a teacher. It leaves the posterior invariant.
+        Whether to permute the units of each hidden layer at random at the end of a sweep, and to
+        flip signs where the density does not change, so that all units have the same distribution.
+        Use False for traces of single units and for overlaps with a teacher. This leaves the
+        posterior invariant.
     model, rng, blocked, initial_point, compile_kwargs
         As for :class:`~pymc_nnsteps.PCN`; all variables are one block.
 
@@ -130,26 +131,26 @@ class Gibbs(Step):
         the child in the way, and the reason.
     ValueError
         If ``sweeps``, ``scan``, ``collapse``, ``interweave``, ``passes``, ``rays`` or
-        ``trajectories`` is not as above, if what is asked for by ``True`` is not possible, or if a
-        full conditional is improper at the initial point, as that of a variance with a Gamma prior
-        is if all that is observed is zero. (The scale of weights that begin at zero keeps its value
-        until these have been drawn.)
+        ``trajectories`` is invalid, if an option set to ``True`` is not possible, or if a full
+        conditional is improper at the initial point, such as that of a variance with a Gamma prior
+        if all observations are zero. (The scale of weights that start at zero keeps its value until
+        these have been drawn.)
 
     Notes
     -----
-    Interwoven rows are proposed by a Crank-Nicolson step in the Gaussian that the posterior of a
-    row is on the present linear pieces of the activation, or that is close to it where gates are
-    open with the probabilities they have at present. Its autocorrelation ``rho``, one for
-    each unit, is adapted during tuning, to a mean probability of acceptance of 0.5 (zero where
-    more are accepted even then), and kept after that. A chain without tuning goes on with what the
-    step was tuned to: ``pm.sample(step=step, tune=0, initvals=...)`` after a ``pm.sample`` with the
-    same step and ``cores=1`` (steps in other processes are copies, which do not come back). The
-    first 200 sweeps, if at least 800 are for tuning, or else the first quarter of these, do without
-    moves of latent pre-activations: from zero weights they would settle for a poor fit before plain
-    sweeps have found a good one.
-    The length of steps along trajectories is adapted likewise, to a mean probability of 0.75; so is
-    their metric, averages of the Fisher information while tuning. Without tuning there are none.
-    The statistics ``interweaving_acceptance`` and ``interweaving_rho`` are means over the units.
+    Interwoven rows are proposed by a Crank-Nicolson step. Its reference is the Gaussian posterior
+    of the row on the current linear pieces of the activation or, behind gates, a Gaussian close to
+    the posterior at the current gate probabilities. Its autocorrelation ``rho``, one for each unit,
+    is adapted during tuning to a mean acceptance probability of 0.5 (zero where even then more are
+    accepted), and then kept. A chain without tuning uses the values that the step was tuned to
+    before: ``pm.sample(step=step, tune=0, initvals=...)`` after a ``pm.sample`` with the same step
+    and ``cores=1`` (steps in other processes are copies, which do not come back). The first 200
+    sweeps, if at least 800 are for tuning, or else the first quarter of the tuning sweeps, omit
+    moves of latent pre-activations: from zero weights these would settle for a poor fit before
+    plain sweeps have found a good one. The step size of trajectories is adapted in the same way, to
+    a mean acceptance probability of 0.75, and so is their metric, an average of the Fisher
+    information during tuning. Without tuning there are no trajectories. The statistics
+    ``interweaving_acceptance`` and ``interweaving_rho`` are means over the units.
 
     Examples
     --------
@@ -224,8 +225,8 @@ class Gibbs(Step):
             require_numbers(model)
             raise ValueError(
                 f"{', '.join(strange)} cannot be drawn at the initial point, where the full "
-                "conditional has no density, as that of a scale of which all that is seen is "
-                "exactly as its mean; give it a prior that keeps it from zero, or begin elsewhere, "
+                "conditional has no density, such as that of a scale if all values that it scales "
+                "equal their mean; give it a prior that keeps it from zero, or start elsewhere, "
                 "with initvals."
             )
         announce()
@@ -301,7 +302,7 @@ class Gibbs(Step):
         self.averages = averages
 
     def partial_sweeps(self, model: pm.Model) -> dict[str, Callable[[PointType], PointType]]:
-        """Partial sweeps up to the draws that complete a joint move, by the variables drawn last.
+        """Partial sweeps up to the draws that complete joint moves, keyed by variables drawn last.
 
         Draws later in the sweep may hide an error of the move.
         """
@@ -329,7 +330,7 @@ class Gibbs(Step):
 
     @staticmethod
     def competence(var: TensorVariable, has_grad: bool) -> Competence:
-        """IDEAL for the variables of a network with latent layers, and for nothing else."""
+        """Return IDEAL for the variables of a network with latent layers, else INCOMPATIBLE."""
         return Competence.IDEAL if gibbs_is_competent(var) else Competence.INCOMPATIBLE
 
 

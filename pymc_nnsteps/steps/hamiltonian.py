@@ -83,94 +83,96 @@ class HMCState(StepMethodState):
 class HMC(Step):
     r"""Hamiltonian Monte Carlo with a metric that is recomputed for every trajectory.
 
-    It is made to run beside :class:`~pymc_nnsteps.Gibbs`, whose new scales of weights may differ
-    from the last ones by factors. The precision of each momentum is
+    It is designed to run alongside :class:`~pymc_nnsteps.Gibbs`, which may change the scales of
+    weights by large factors between trajectories. The variance of each momentum is
 
     .. math:: M_i = \text{prior precision}_i(\text{parents}) + c_i.
 
-    The first term is the prior's precision at the present values of the variable's parents (of a
+    The first term is the prior's precision at the current values of the variable's parents (for a
     Normal, Student-t or Laplace prior; 1 on the unconstrained scale for others, and where this step
-    moves a parent too). The second is the curvature of the rest of the log density. For a weight of
-    a network the curvature is the square of the weight's factor times all factors between the
-    weight and the outputs, as large as they may be at the present scales, times the expected
-    information of the response in the outputs: units may exchange their roles. Where that
-    information depends on what is moved, its mean in tuning is used. For other variables and models
-    the curvature is the mean of squared gradients in tuning, recent ones above all, kept after
-    that. As no M depends on what is moved, the posterior is left invariant.
+    also moves a parent). The second is the curvature of the rest of the log density. For a weight
+    of a network it is the expected information of the response about the outputs, times the square
+    of the weight's factor and of all factors between the weight and the outputs. These are as large
+    as they can be at the current scales, because units may exchange their roles. Where the
+    information depends on variables that this step moves, its mean during tuning is used. For other
+    variables and models the curvature is the mean of squared gradients during tuning, weighted
+    towards recent ones, and then fixed. No M depends on variables that this step moves, so the
+    posterior is left invariant.
 
     If the targets are Normal, weights in which the outputs are linear are integrated out of the
     density and drawn exactly from their Gaussian conditional after each trajectory (``collapse``).
 
-    A trajectory has a random length and is accepted as a whole, or is multinomial and ends where it
-    turns back (no-U-turn). It is one call of a compiled loop, the gradient included.
+    A trajectory either has a random length and is accepted or rejected as a whole, or is
+    multinomial and ends where it turns back (no-U-turn). It runs in one call of a compiled loop,
+    including the gradient.
 
-    Missing entries of the inputs (``nns.blocks.table(..., missing="impute")``) are moved apart from
-    the weights, row by row: by proposals from their law given the rest of the row, and along short
-    trajectories.
+    Missing entries of the inputs (``nns.blocks.table(..., missing="impute")``) are moved separately
+    from the weights, row by row: by proposals from their distribution given the rest of the row,
+    and along short trajectories.
 
-    Scales that another step draws given the weights hardly move, as the weights hold on to them.
-    So a second trajectory moves these scales and multiplies the weights by the same factors
-    (``scales``).
+    Scales that another step draws given the weights hardly move, because the weights determine them
+    closely. A second trajectory therefore moves these scales and multiplies the weights by the same
+    factors (``scales``).
 
     Parameters
     ----------
     vars : variable or list of variables, optional
-        Continuous random variables (or their names), those of :mod:`pymc.dims` among them. None:
-        all of the model.
+        Continuous random variables (or their names), including those of :mod:`pymc.dims`. None: all
+        of the model.
     metric : {"auto", "network", "learnt", "prior"}
-        The curvature: of a network at the present scales, learnt in tuning, or none. "auto" is
-        "network" where some variables are weights of a network that can be read (Normal, Student-t
-        or Laplace priors; matrix products, sums, and tanh, erf, softplus, relu or abs between; any
-        likelihood, with the network in its mean, its scale or both); then all other variables have
-        a learnt curvature. "learnt" elsewhere.
+        The curvature: that of a network at the current scales, learnt during tuning, or none.
+        "auto" is "network" if some variables are weights of a network that can be read (Normal,
+        Student-t or Laplace priors; matrix products, sums, and tanh, erf, softplus, relu or abs
+        between; any likelihood, with the network in its mean, its scale or both); all other
+        variables then have a learnt curvature. Otherwise it is "learnt".
     collapse : bool or "auto"
-        Whether the largest block of the variables that is Gaussian given all others is integrated
-        out. "auto" does so in float64 for weights of a network that can be read, up to 100 in what
-        one output sees, since the cost of a gradient grows with the cube of their number, and where
-        one precision matrix serves all outputs.
+        Whether to integrate out the largest block of variables that is Gaussian given all others.
+        "auto" does so in float64 for weights of a network that can be read, if one precision matrix
+        serves all outputs and each output depends on at most 100 such weights, because the cost of
+        a gradient is cubic in their number.
     scales : bool
-        Whether scales of the variables (and scales of scales) that are not among ``vars`` are moved
-        along as well, with the ratios of weights to scales held: positive variables, stored as
-        logarithms, with a Normal, Student-t or Laplace child of mean zero, or the scale of one. It
-        leaves the posterior invariant.
+        Whether to move scales of the variables (and scales of scales) that are not among ``vars``
+        as well, with the ratios of weights to scales held fixed. Such scales are positive
+        variables, stored as logarithms, with a child that is Normal, Student-t or Laplace with mean
+        zero, or that is the scale of such a variable. This leaves the posterior invariant.
     relabel : bool
-        Whether the units of each hidden layer of which this step moves all variables change places
-        at random at the end of a draw, and signs where the density does not change, so that all
-        have the same law.
+        Whether to permute the units of each hidden layer at random at the end of a draw, if this
+        step moves all variables of the layer, and to flip signs where the density does not change,
+        so that all units have the same distribution.
     step_size : float, optional
-        Size of the leapfrog steps in units of the metric. If not given, it is adapted during tuning
+        Size of the leapfrog steps in units of the metric. By default it is adapted during tuning
         and then kept. It is at most 1 in the metric of a network, which bounds the curvature.
     target_accept : float
-        Mean acceptance probability over a trajectory that the adaptation aims at.
+        Target of the adaptation: mean acceptance probability over a trajectory.
     max_depth : int
         Maximal number of doublings of a no-U-turn trajectory.
     longest : int, "auto" or None
-        Maximal number of leapfrog steps of a trajectory. The number is random with a uniform
-        logarithm, from 1 to this. None: no-U-turn trajectories. "auto": in the metric of a
-        network, whose scales need more frequent draws than no-U-turn trajectories allow, 1000 while
-        tuning, to find where the posterior is, and after that 400 if scales are moved along, or
-        else 1000; None in other metrics.
+        Maximal number of leapfrog steps of a trajectory. The number is drawn log-uniformly from 1
+        to this. None: no-U-turn trajectories. "auto" is None except in the metric of a network,
+        where scales need more frequent draws than no-U-turn trajectories allow. There it is 1000
+        during tuning, to find the bulk of the posterior, and then 400 if scales are moved too, or
+        else 1000.
     model, rng, blocked, initial_point
         As for :class:`~pymc_nnsteps.PCN`; all variables are one block.
     compile_kwargs : dict, optional
-        Options of :func:`pymc.pytensorf.compile`. With a mode such as ``{"mode": "CVM"}`` the same
-        trajectories are followed by Python, at several times the cost.
+        Options of :func:`pymc.pytensorf.compile`. A mode such as ``{"mode": "CVM"}`` runs the same
+        trajectories in Python, at several times the cost.
 
     Raises
     ------
     ValueError
-        If a variable is discrete, if the model's density has no gradient or is random itself
-        (``pm.Minibatch``), if it is not finite where a trajectory begins, if an argument is out
-        of range, if ``metric`` is "network" and the network cannot be read, or if ``collapse`` is
-        True and nothing, or all, can be integrated out.
+        If a variable is discrete, if the model's density has no gradient or is itself random
+        (``pm.Minibatch``), if it is not finite where a trajectory starts, if an argument is out of
+        range, if ``metric`` is "network" and the network cannot be read, or if ``collapse`` is True
+        and no variable, or every variable, can be integrated out.
 
     Notes
     -----
     Statistics of a draw: ``acceptance_probability`` (the mean over the trajectory),
     ``proposal_size`` (of the leapfrog steps), ``log_density`` (the sum of the model's log densities
-    that depend on the variables or on scales moved along, their own and Jacobians included; of
-    those that are moved, up to a constant, where others are integrated out), ``n_leapfrog``,
-    ``diverging`` (which PyMC counts and warns of), ``n_diverging`` (since tuning),
+    that depend on the variables or on scales moved with them, including their own and Jacobians;
+    where variables are integrated out, that of the others up to a constant), ``n_leapfrog``,
+    ``diverging`` (which PyMC counts and warns about), ``n_diverging`` (since tuning),
     ``scales_acceptance`` and ``scales_size`` (of the trajectory of scales, where there are any).
 
     References
@@ -307,7 +309,7 @@ class HMC(Step):
         return self._density.values
 
     def log_density(self, point: PointType) -> float:
-        """Log density that trajectories follow, up to a constant."""
+        """Log density along trajectories, up to a constant."""
         return float(self._density(self._density.read(point))[0])
 
     def step(self, point: PointType) -> tuple[PointType, list[dict[str, Any]]]:
@@ -401,7 +403,7 @@ class HMC(Step):
 
     @staticmethod
     def competence(var: TensorVariable, has_grad: bool) -> Competence:
-        """IDEAL for the weights of a network whose scales Gibbs draws, and for nothing else."""
+        """Return IDEAL for the weights of a network whose scales Gibbs draws, else INCOMPATIBLE."""
         return Competence.IDEAL if has_grad and hmc_is_competent(var) else Competence.INCOMPATIBLE
 
     @override

@@ -61,15 +61,15 @@ class MALA(MetropolisHastings):
     Parameters
     ----------
     vars : variable or list of variables, optional
-        Continuous random variables (or their names), those of :mod:`pymc.dims` among them. None:
-        all of the model.
+        Continuous random variables (or their names), including those of :mod:`pymc.dims`. None: all
+        of the model.
     step_size : float, optional
-        ``epsilon``. If not given it is adapted during tuning and kept after that.
+        ``epsilon``. By default it is adapted during tuning and then kept.
     target_accept : float
-        Acceptance probability that the adaptation aims at.
+        Acceptance probability that the adaptation aims for.
     preconditioner : mapping from variable or name to array_like, optional
-        Diagonal of ``M``, such as posterior variances of the unconstrained values; must
-        broadcast to their shapes. Variables that are not mentioned have 1.
+        Diagonal of ``M``, such as posterior variances of the unconstrained values; must broadcast
+        to their shapes. Variables not mentioned have 1.
     steps : int
         Proposals per stored draw.
     model, rng, blocked, initial_point, compile_kwargs
@@ -78,14 +78,14 @@ class MALA(MetropolisHastings):
     Raises
     ------
     ValueError
-        If a variable is discrete, if the model's density has no gradient or is random itself
+        If a variable is discrete, if the model's density has no gradient or is itself random
         (``pm.Minibatch``), or if an argument is out of range.
 
     Notes
     -----
     Statistics of a draw: ``acceptance_probability`` (the mean over ``steps`` proposals),
     ``proposal_size`` (``epsilon``), ``log_density`` (the sum of the model's log densities that
-    depend on the variables, their own and Jacobians included).
+    depend on the variables, including their own and Jacobians).
 
     References
     ----------

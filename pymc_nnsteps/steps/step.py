@@ -56,10 +56,10 @@ class Step(BlockedStep):
     @override
     @one_thread
     def setup_chain(self, rng: RandomGenerator, tune: int, draws: int) -> None:
-        """Prepare a chain: set the generator, recompute quantities of the data, begin to tune.
+        """Prepare a chain: set the generator, recompute quantities of the data, start tuning.
 
-        A chain without tuning keeps the parameters that were tuned before. A process made for the
-        chain computes in one thread.
+        A chain without tuning keeps the parameters that were tuned before. A process created for
+        the chain uses one thread.
         """
         keep_one_thread_in_workers()
         super().setup_chain(rng, tune, draws)
@@ -72,7 +72,7 @@ class Step(BlockedStep):
 
     @property
     def sampling_state(self) -> DataClassState:
-        """Sampling state for PyMC; setting it discards what was computed: data may have changed."""
+        """Sampling state for PyMC. Setting it discards what was computed: data may have changed."""
         return super().sampling_state
 
     @sampling_state.setter

@@ -69,38 +69,41 @@ def trained_starts(
 ) -> list[dict[str, np.ndarray]]:
     """Initial values of a network's weights, trained separately for each chain.
 
-    On thousands of rows chains that begin here need fewer draws. The posterior does not change.
+    With thousands of rows, chains that start from these values need fewer draws. The posterior does
+    not change.
 
     Parameters
     ----------
     model : pm.Model, optional
-        Taken from the context if not given. Its inputs and targets are ``pm.Data``, as those of
-        builders are.
+        Taken from the context if not given. Its inputs and targets are ``pm.Data``, as in models of
+        builders.
     chains : int
     epochs : int
-        How often all rows are used.
+        Number of passes over all rows.
     batch : int
-        Rows of one step of the optimiser; all, if there are fewer.
+        Number of rows per step of the optimiser; all, if there are fewer.
     rate : float
-        First length of these steps; it falls to zero along a cosine.
+        Initial learning rate; it falls to zero along a cosine.
     decay : float
-        By how much matrices of weights shrink in one step, as a multiple of its length.
+        Weight decay of matrices of weights in one step, as a multiple of the learning rate.
     noise : bool
-        Whether weights to the noise are trained too, and rows of little noise count more. Student-t
-        responses of rectified units gained by this; tanh units with Normal noise had larger errors.
+        Whether to train the weights of the noise too, so that rows with little noise count more.
+        This helped rectified units with Student-t responses; tanh units with Normal noise had
+        larger errors.
     random_seed : int, Generator or None
 
     Returns
     -------
     list of dict
-        ``initvals`` for ``pm.sample``, with as many ``chains``: weights and biases by name. Scales,
-        and without ``noise=True`` weights to the noise, begin where the model lets them.
+        ``initvals`` for ``pm.sample`` with the same number of ``chains``: weights and biases by
+        name. Scales, and without ``noise=True`` the weights of the noise, start at the model's
+        initial values.
 
     Raises
     ------
     ValueError
-        If an argument is not positive (``decay`` may be zero), or the model has no observed rows
-        of data that are functions of a network's weights; also where targets are missing.
+        If an argument is not positive (``decay`` may be zero), if the model has no observed rows of
+        data that are functions of a network's weights, or if targets are missing.
 
     Examples
     --------

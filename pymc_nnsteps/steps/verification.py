@@ -19,12 +19,12 @@ from pymc_nnsteps.tables import as_text
 
 @dataclass(frozen=True)
 class Verification:
-    """How far laws, or a chain, are from the model's own density; printed as a table.
+    """Deviations of conditionals, or of a chain, from the model's density; printed as a table.
 
-    A row has variables that are drawn together, their law, and the largest difference of two
-    differences of log densities, relative to what rounding may amount to: right below one. A
-    chain's has a variable, an identity, and its largest z-score; the note says how many there are,
-    and their limit.
+    A row has variables that are drawn together, their conditional, and the largest difference of
+    two differences of log densities, relative to the rounding error allowed: below one if correct.
+    A row of a chain has a variable, an identity, and its largest z-score; the note gives the number
+    of z-scores and their limit.
     """
 
     rows: tuple[tuple[str, str, float], ...]
@@ -53,41 +53,43 @@ def verify(
     rtol: float | None = None,
     random_seed: int | None = None,
 ) -> Verification:
-    """Check laws and draws of a model against its log density.
+    """Check the full conditionals and draws of a model against its log density.
 
-    Without ``sweeps``, law by law, in seconds: the log density of each law that
-    :class:`~pymc_nnsteps.Gibbs` draws from, read off its draw, has to differ between two points by
-    what the model's own log density does, near and far: from the bulk of the law to a thousand of
-    its standard deviations away. This leaves out the moves that blocks are joined to and what they
-    integrate out, the order of the draws, acceptance, the generators themselves, bounds that a law
-    has and the model has not, transforms, and what the compiled sweep computes only once.
+    Without ``sweeps`` the conditionals are checked one by one, in seconds. The log density of each
+    conditional that :class:`~pymc_nnsteps.Gibbs` draws from must differ between two points by as
+    much as the model's own log density, from the bulk of the conditional to a thousand of its
+    standard deviations away. This does not check joint moves and what they integrate out, the order
+    of the draws, acceptance, the generators themselves, bounds that a conditional has and the model
+    lacks, transforms, and what the compiled sweep computes only once.
 
-    With ``sweeps``, all that ``pm.sample`` runs, mostly in less than a minute for small models: the
-    assigned steps, or those of ``step``, be they of this package or not, are tuned and go on. Their
-    draws have to have a finite log density, and those expectations that the posterior has:
+    With ``sweeps`` everything that ``pm.sample`` runs is checked, mostly in less than a minute for
+    small models. The assigned steps, or those of ``step``, of this package or not, are tuned and
+    then run on. Their draws must have a finite log density, and satisfy identities of the
+    posterior:
 
-    - Stein's identities of each entry ``v`` of a variable as the step sees it (transformed):
-      ``E d log p / dv = 0`` and ``E (v - c) d log p / dv = -1``, where the log density is
-      continuous along it, and along the 20 axes in which all of them together move most;
-    - balance of moves of single entries, proposed by no law and accepted with probability
-      ``p(v') / (p(v) + p(v'))``: as much goes up as down, outwards as inwards, to denser places as
-      to less dense ones. These hold for integers and at bounds, too.
+    - Stein's identities ``E d log p / dv = 0`` and ``E (v - c) d log p / dv = -1`` for each entry
+      ``v`` of a transformed variable along which the log density is continuous, and for the 20
+      directions in which all entries together move most;
+    - balance of moves of single entries that are proposed by no conditional and accepted with
+      probability ``p(v') / (p(v) + p(v'))``: as many go up as down, outwards as inwards, and to
+      higher densities as to lower ones. This holds for integers and at bounds, too.
 
-    Both are looked at after whole sweeps and, of Gibbs, after those parts of a sweep that end where
-    what a joint move integrated out has been drawn afresh: later draws may hide an error. The log
-    density of :class:`~pymc_nnsteps.HMC` has to differ between two draws by what the model's does.
+    Both are checked after whole sweeps. For Gibbs they are also checked after those parts of a
+    sweep that end where the variables that a joint move integrated out have been redrawn, because
+    later draws may hide an error. The log density of :class:`~pymc_nnsteps.HMC` must differ between
+    two draws by as much as the model's.
 
-    What is beyond the limit has to be so again in another stretch of the chain, twice as long.
+    A deviation counts only if it is found again in another stretch of the chain, twice as long.
 
     Parameters
     ----------
     model : pm.Model, optional
         Taken from the context if not given.
     sweeps : int or "auto", optional
-        Sweeps after tuning and 200 others that say how far apart draws are looked at. "auto": as
-        many as give a thousand draws. More see smaller errors.
+        Number of sweeps after tuning and after 200 others that determine the spacing of the draws
+        to check. "auto": as many as give a thousand draws. More sweeps detect smaller errors.
     step, initvals
-        As for ``pm.sample``; for sweeps only.
+        As for ``pm.sample``; only with ``sweeps``.
     rtol : float, optional
         Relative rounding error allowed in a difference of log densities: 1e-7 by default, 1e-3 for
         models in single precision.
@@ -96,25 +98,26 @@ def verify(
     Returns
     -------
     Verification
-        Prints as a table. A law has a row with its variables, its name, and the largest difference
-        found, in units of what rounding may amount to. A sweep has rows with variables, an
+        Prints as a table. A row of a conditional has its variables, its name, and the largest
+        difference found, in units of the rounding error allowed. A row of sweeps has variables, an
         identity, and the largest z-score of their entries and of the mean of these, with errors
         from the means of 50 batches.
 
     Raises
     ------
     AssertionError
-        If a law is not the model's: with the variable, and the child that it misreads. If a chain's
-        is not: with the identities that fail, and the draw of the plan to look at first. If
-        trajectories follow another log density: with the variables that they move.
+        If a conditional is not the model's; the message names the variable, and the child that it
+        misreads. If the distribution of a chain is not the posterior; the message names the
+        identities that fail, and the draw of the plan to examine first. If trajectories follow
+        another log density; the message names the variables that they move.
     ValueError
-        If ``sweeps`` is neither a positive integer nor "auto", or ``step`` or ``initvals`` are
-        given without.
+        If ``sweeps`` is neither a positive integer nor "auto", or if ``step`` or ``initvals`` are
+        given without it.
 
     Notes
     -----
-    All identities hold given all other entries. So they need no chain that has seen all modes, and
-    tell nothing of modes that it has not seen.
+    All identities hold given all other entries. They therefore do not require that a chain has
+    visited all modes, and say nothing about modes that it has not visited.
 
     Examples
     --------

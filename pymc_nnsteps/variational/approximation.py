@@ -69,7 +69,7 @@ class Mixture(ABC):
         Raises
         ------
         ValueError
-            If ``draws`` is no positive integer.
+            If ``draws`` is not a positive integer.
         """
         rng = np.random.default_rng(random_seed)
         counts = rng.multinomial(positive_integer("draws", draws), self.weights)
@@ -96,17 +96,18 @@ class Mixture(ABC):
         ----------
         X : array_like or table, shape (n_obs, n_features)
         method : {"monte_carlo", "iteration"}
-            Draw weights and noise and run the network forward, or fit the laws of the new rows'
-            activations without targets, which is deterministic.
+            Draw weights and noise and run the network forward, or fit the distributions of the
+            activations of the new rows without targets, which is deterministic.
         draws : int
-            Of Monte Carlo.
+            Number of Monte Carlo draws.
         random_seed : int or Generator, optional
 
         Returns
         -------
         Dataset, dims (obs, output)
-            ``mean`` and ``sd`` of the targets, and ``lower`` and ``upper`` ends of intervals that
-            hold 95 % of them: quantiles, or of a normal law with ``method="iteration"``.
+            ``mean`` and ``sd`` of the targets, and the ends ``lower`` and ``upper`` of 95 %
+            intervals: quantiles of the draws, or of a normal distribution with
+            ``method="iteration"``.
 
         Raises
         ------
@@ -159,7 +160,7 @@ class Approximation(Mixture):
     reading : Reading
         The network, its data and its names.
     fitted : Fitted
-        The laws that were found.
+        The distributions that were found.
     """
 
     reading: Reading
@@ -190,13 +191,13 @@ class Approximation(Mixture):
         return self._by_variable("standard_deviation")
 
     def select(self, level: float = 0.01) -> "SparseApproximation":
-        """Leave out weights whose sign is in doubt, and units without weights.
+        """Remove weights whose sign is in doubt, and units without weights.
 
         Parameters
         ----------
         level : float
-            The Bayesian false discovery rate: the mean probability, over the weights that are
-            kept, of having the other sign.
+            The Bayesian false discovery rate: the mean probability, over the weights kept, of
+            having the opposite sign.
 
         Returns
         -------
@@ -214,7 +215,7 @@ class Approximation(Mixture):
         return SparseApproximation(self.reading, sparse, selection)
 
     def selection_path(self, levels: Sequence[float] = LEVELS) -> pd.DataFrame:
-        """Numbers of weights and hidden units that are kept at several levels.
+        """Numbers of weights and hidden units kept at several levels.
 
         ``.plot(logx=True, drawstyle="steps-post")`` of the result shows the path.
 
@@ -241,7 +242,7 @@ class Approximation(Mixture):
     def prediction(
         self, x: Numbers, method: PredictionMethod, draws: int, rng: np.random.Generator
     ) -> Prediction:
-        """Moments, and by Monte Carlo draws, of new targets."""
+        """Moments and, with Monte Carlo, draws of new targets."""
         require_choice("method", method, get_args(PredictionMethod))
         network, layers = self.fitted.network, self.fitted.layers
         if method == "iteration":
@@ -276,9 +277,9 @@ class SparseApproximation(Approximation):
 class Ensemble(Mixture):
     r"""A mixture of approximations from several starts.
 
-    Weights are in proportion to :math:`\exp(\zeta\,\text{ELBO})` (Section 3.6 of the paper). The
-    evidence of two starts may differ by tens of nats, so that with :math:`\zeta = 1` one member
-    has all the weight; with :math:`\zeta = 0` all have the same.
+    Weights are proportional to :math:`\exp(\zeta\,\text{ELBO})` (Section 3.6 of the paper). The
+    evidence of two starts may differ by tens of nats, so that with :math:`\zeta = 1` one member has
+    nearly all the weight; with :math:`\zeta = 0` all members have the same weight.
 
     Attributes
     ----------

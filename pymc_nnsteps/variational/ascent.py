@@ -449,10 +449,12 @@ def shared_law(network: NetworkPrior) -> GIG:
     if any(
         (law.nu, law.delta2, law.lambda2) != (first.nu, first.delta2, first.lambda2) for law in laws
     ):
-        raise NotConjugate("em=True fits one law for the global scales of all layers; they differ")
+        raise NotConjugate(
+            "em=True fits one prior of global scales for all layers, but theirs differ"
+        )
     if first.delta2 > 0 and first.lambda2 > 0 and first.nu != -0.5:
         raise NotConjugate(
-            "em=True knows the global scales' laws inverse gamma, gamma and inverse Gaussian; "
+            "em=True fits inverse gamma, gamma and inverse Gaussian priors of global scales; "
             f"theirs is of order {first.nu:g} with both delta and lambda"
         )
     return first

@@ -72,52 +72,54 @@ def fit(
 ) -> Approximation | Ensemble:
     r"""Approximate the posterior of a bow-tie network by coordinate ascent.
 
-    The approximation is the best one among products of laws of the activations of each row, gates,
-    weights of each layer, noise variances and scales. Each of them turns out to be of a known
-    family. It takes seconds where sampling takes minutes. The start decides which optimum is found.
-    The spread is that of one mode: intervals of weights are too short, while the width of
+    The approximation is a product of distributions of the activations of each row, the gates, the
+    weights of each layer, the noise variances and the scales. The best such factors belong to known
+    families. A fit takes seconds where sampling takes minutes. The start decides which optimum is
+    found. The spread is that of one mode: intervals of weights are too short, while the width of
     predictive intervals comes mostly from the noise.
 
     Parameters
     ----------
     model : pm.Model, optional
         A network of :func:`~pymc_nnsteps.bow_tie` with its gates as variables, or one written in
-        the same operations; that of the context if not given. Hyperparameters and data are read
+        the same operations; taken from the context if not given. Hyperparameters and data are read
         from its graph.
     method : {"cavi", "svi"}
-        Sweeps over all rows, or a step for each batch of rows (for some 10 000 rows and more).
+        ``"cavi"`` sweeps over all rows. ``"svi"`` takes a step for each batch of rows, for some
+        10 000 rows and more.
     start : {"laplace", "spike_slab"} or sequence of these
-        Law of the first hidden weights; of several starts one each, in turns.
+        Distribution of the initial hidden weights. If several are given, the fits use them in turn.
     starts : int
-        Number of fits. The one with the highest evidence is kept, or all are.
+        Number of fits. The one with the highest evidence is kept, unless ``ensemble`` keeps all.
     ensemble : bool
-        Whether all are kept, as a mixture.
+        Whether to keep all fits, as a mixture.
     zeta : float
-        Weights of the mixture are in proportion to ``exp(zeta * elbo)``.
+        Weights of the mixture are proportional to ``exp(zeta * elbo)``.
     em : bool
-        Whether a hyperparameter of the global scales (``delta`` of inverse gamma laws, ``lambda``
-        of others) is fitted too, by maximising the evidence after each sweep.
+        Whether to fit a hyperparameter of the global scales too (``delta`` of inverse gamma
+        distributions, ``lambda`` of others), by maximising the evidence after each sweep.
     sweeps : int
-        Most sweeps, or batches.
+        Maximal number of sweeps, or of batches.
     tolerance : float
-        A fit by sweeps ends after three relative changes of the evidence below this.
+        A fit by sweeps stops after three relative changes of the evidence below this.
     batch_size : int
-        With ``method="svi"``: rows of a batch drawn from the model's data.
+        With ``method="svi"``: number of rows of a batch drawn from the model's data.
     batches : iterable of (array, array), optional
-        With ``method="svi"``: inputs and targets of one batch after another, from data that need
-        not fit in memory, in random order and as often as they are to be used. The model is then
-        one of some of the rows, from which its hyperparameters were chosen.
+        With ``method="svi"``: inputs and targets of successive batches, in random order and as
+        often as they are to be used. The data need not fit in memory. The model is then built from
+        some of the rows, which determine its hyperparameters.
     n_obs : int, optional
-        Number of all rows that ``batches`` come from.
+        Total number of rows from which ``batches`` come.
     forgetting : float
-        ``k`` of the steps ``(1 + t / delay)**-k`` of batch t, above 1/2 and up to 1.
+        Exponent ``k`` of the step size ``(1 + t / delay)**-k`` at batch t, above 1/2 and at most 1.
     delay : float
-        Batches before steps are much shorter than 1: a fit gets about as far as by as many sweeps
-        over all rows as its steps add up to. Shorter for batches of few rows; the paper has 1.
+        Number of batches before step sizes are much smaller than 1. A fit gets about as far as it
+        would with a number of sweeps over all rows equal to the sum of its step sizes. Shorter for
+        batches of few rows; the paper has 1.
     local_sweeps : int
-        Most updates of the gates and activations of a batch before the step.
+        Maximal number of updates of the gates and activations of a batch before the step.
     cores : int
-        Processes among which several starts are shared.
+        Number of processes that share the fits.
     random_seed : int or Generator, optional
     progressbar : bool
 
@@ -130,9 +132,9 @@ def fit(
     Raises
     ------
     NotConjugate
-        If the model is not read as a bow-tie network, with the reason.
+        If the model is not recognised as a bow-tie network; the message gives the reason.
     ValueError
-        If an argument is unusable.
+        If an argument is invalid.
 
     References
     ----------

@@ -119,7 +119,7 @@ def test_blocks_are_read_as_their_builders(kind, values):
     assert set(nns.relevance(both, model=model).draws) == {
         f"{each}::{name}" for each in "fh" for name in expected
     }
-    with pytest.raises(ValueError, match="the block of either on the inputs as they are"):
+    with pytest.raises(ValueError, match="the block of either applied to the inputs"):
         nns.relevance(both, model=model, output="g")
 
 

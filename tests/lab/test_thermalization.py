@@ -272,7 +272,7 @@ def test_steps_are_chosen_as_by_pymc():
     ("options", "message"),
     [
         ({"sweeps": 0}, "sweeps must be a positive integer"),
-        ({"tune": -1}, "tune must be an integer from zero on"),
+        ({"tune": -1}, "tune must be a non-negative integer"),
         ({"records": [3, 2]}, "records must be a positive integer, or increasing sweeps"),
         ({"records": [1, 20]}, "records must not be later than sweeps=10; got 20"),
         ({"reference": "teacher"}, "starts must have 'teacher', the reference"),

@@ -79,7 +79,7 @@ CASES = {
     ),
     "a name of each row": (
         {"X": pd.DataFrame({"id": [f"a{i}" for i in range(30)]}), "y": np.arange(30.0)},
-        "X has another text in each row of the column 'id'.* leave it out",
+        "X has a different text in each row of the column 'id'.* leave it out",
     ),
     "levels like a column": (
         {"X": pd.DataFrame({"a": list("xyxyxy"), "a[x]": Y})},
@@ -632,7 +632,10 @@ BOW_TIE_CASES = {
         {"sigma": "network", "noise_network": np.ones(2)},
         "noise_network must be a mapping with any of the keys hidden, activation, priors; got",
     ),
-    "sigma and noise": ({"sigma": 1, "noise_beta": 1}, "sigma fixes the noise that noise_beta"),
+    "sigma and noise": (
+        {"sigma": 1, "noise_beta": 1},
+        "sigma fixes the noise for which noise_beta",
+    ),
     "noise alpha": ({"noise_alpha": np.inf}, "noise_alpha must be a positive number; got inf"),
     "noise beta": ({"noise_beta": 0.0}, "noise_beta must be a positive number; got 0.0"),
     "noise beta text": ({"noise_beta": "small"}, "noise_beta must be a positive number"),

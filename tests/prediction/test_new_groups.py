@@ -155,15 +155,15 @@ def centred_afterwards(x, group):
 @pytest.mark.parametrize(
     ("effects", "message"),
     [
-        (zero_sum, "a is ZeroSumNormal, of which entries of new groups are not known to be"),
-        (cut_off, "a is Normal, of which entries of new groups are not known to be independent"),
-        (with_potential, "a is Normal, of which entries of new groups are not known to be ind"),
-        (process, "a is MultivariateNormal, of which entries of new groups are not known to be"),
-        (of_parents, "a has another law for each group, which new groups have none of"),
-        (nested, "X_new picks entries of .* that are of new groups, which have no law of their"),
+        (zero_sum, "a is ZeroSumNormal, whose entries for new groups are not known to be"),
+        (cut_off, "a is Normal, whose entries for new groups are not known to be independent"),
+        (with_potential, "a is Normal, whose entries for new groups are not known to be ind"),
+        (process, "a is MultivariateNormal, whose entries for new groups are not known to be"),
+        (of_parents, "a has a different distribution for each group, and none for new groups"),
+        (nested, "X_new picks entries of .* for new groups, whose distribution is not known"),
         (
             explained,
-            "of an expression of a, level that are of new .* pairs rows with entries of level",
+            "of an expression of a, level for new .* pairs rows with entries of level",
         ),
         (centred_afterwards, "a enters the output not only by the entry of each row's group"),
     ],

@@ -392,7 +392,7 @@ def test_bad_input(begun, model, tmp_path):
         nns.resume(tmp_path / "file")
     with pytest.raises(ValueError, match="draws must be a positive integer"):
         nns.extend(store, 0)
-    with pytest.raises(ValueError, match="tune must be an integer from zero on; got -1"):
+    with pytest.raises(ValueError, match="tune must be a non-negative integer; got -1"):
         begun(store=tmp_path / "other", tune=-1)
     with pytest.raises(ValueError, match=r"var_names has \['nobody'\]"):
         begun(store=tmp_path / "other", var_names=["s", "nobody"])

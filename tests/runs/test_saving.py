@@ -240,11 +240,11 @@ def kept(tmp_path):
 @pytest.mark.parametrize(
     ("damage", "error", "message"),
     [
-        (lambda file: file.unlink(), FileNotFoundError, "fit is not there; give the file"),
-        (lambda file: file.write_text("draws"), ValueError, "fit is no file of nns.save"),
-        (lambda file: file.write_bytes(file.read_bytes()[:-100]), ValueError, "part of it is lost"),
-        (lambda file: file.write_bytes(_flipped(file.read_bytes())), ValueError, "it is lost"),
-        (lambda file: ZipFile(file, "w").close(), ValueError, "no file of nns.save"),
+        (lambda file: file.unlink(), FileNotFoundError, "fit does not exist; give a file"),
+        (lambda file: file.write_text("draws"), ValueError, "fit is not a file of nns.save"),
+        (lambda file: file.write_bytes(file.read_bytes()[:-100]), ValueError, "or is incomplete"),
+        (lambda file: file.write_bytes(_flipped(file.read_bytes())), ValueError, "is incomplete"),
+        (lambda file: ZipFile(file, "w").close(), ValueError, "not a file of nns.save"),
     ],
 )  # fmt: skip
 def test_damaged_files(kept, damage, error, message):
@@ -262,7 +262,7 @@ def _flipped(data):
 def test_a_file_is_replaced_at_once_and_on_request(kept, monkeypatch):
     model, file = kept
     before = file.read_bytes()
-    with pytest.raises(ValueError, match="fit is there already; pass overwrite=True to replace it"):
+    with pytest.raises(ValueError, match="fit exists already; pass overwrite=True to replace it"):
         nns.save(file, any_draws(model), model)
     with pytest.raises(ValueError, match="is a folder; give the name of a file in it"):
         nns.save(file.parent, any_draws(model), model)
@@ -272,7 +272,7 @@ def test_a_file_is_replaced_at_once_and_on_request(kept, monkeypatch):
     with pytest.raises(ValueError, match="path must be the name of a file on a disk; got 's3://b"):
         nns.save("s3://bucket/fit", any_draws(model), model)
     model.lock = threading.Lock()
-    with pytest.raises(ValueError, match=r"model holds what cannot be saved \(cannot pickle"):
+    with pytest.raises(ValueError, match=r"model has a part that cannot be saved \(cannot pickle"):
         nns.save(file.parent / "other", any_draws(model), model)
     del model.lock
 

@@ -10,10 +10,11 @@ module                  its subject
 ``table``               inputs of blocks: categories, missing entries
 ======================  ================================================================
 
-Inside ``with pm.Model()`` each function adds a network of ``x`` of shape (n_obs, n_features): data,
-another variable, an embedding of group indices. It returns the output ``f``, which may enter any
-expression or likelihood. A block called ``"f"`` has variables ``"f::W1"``, ..., as those of a
-nested model ``pm.Model(name="f")`` have, and the output ``"f"``; a model may have several:
+Inside ``with pm.Model()`` each function adds a network with the input ``x`` of shape (n_obs,
+n_features): data, another variable, or an embedding of group indices. It returns the output ``f``,
+which may enter any expression or likelihood. A block named ``"f"`` has the output ``"f"`` and
+variables ``"f::W1"``, ..., like those of a nested model ``pm.Model(name="f")``. A model may have
+several blocks:
 
 >>> import numpy as np, pymc as pm, pymc_nnsteps as nns
 >>> with pm.Model() as model:

@@ -54,31 +54,31 @@ def bow_tie(
     hidden, temperature, hidden_alpha, hidden_beta, marginalize_gates
         As for :func:`~pymc_nnsteps.bow_tie`.
     outputs : int, optional
-        Number of outputs. None is one output, of shape (n_obs,).
+        Number of outputs. None means one output of shape (n_obs,).
     name : str
-        Name of the output, with which the names of the variables start.
+        Name of the output, and prefix of the names of the variables.
     dims : str or sequence of str, optional
-        Dimensions of the output; those of ``x`` if it is a variable of the model that has any.
+        Dimensions of the output; by default those of ``x``, if it is a variable of the model with
+        dimensions.
     shrinkage, bias_var
         As for :func:`~pymc_nnsteps.bow_tie`, but the defaults are for inputs and outputs on a scale
-        of 1, as if the largest coefficient of a regression were 1: a block has no targets to take
-        them from.
+        of 1, as if the largest coefficient of a regression were 1, because a block has no targets.
     start : {"support_point", "prior"}
-        Initial values of the chains: zero weights, or a draw from the prior, another one for each
+        Initial values of the chains: zero weights, or a separate draw from the prior for each
         chain.
 
     Returns
     -------
     TensorVariable, shape (n_obs,) or (n_obs, outputs)
-        The output, a ``pm.Deterministic`` called ``name``, of variables ``"f::tau1"``,
+        The output, a ``pm.Deterministic`` named ``name``, of variables ``"f::tau1"``,
         ``"f::psi1"``, ``"f::W1"``, ``"f::b1"``, ``"f::gamma1"``, ``"f::eta_sq1"``, ``"f::a1"``,
         ..., without noise of the output.
 
     Raises
     ------
     ValueError
-        If an argument is unusable, or clashes with the names of the model. Nothing has been added
-        then.
+        If an argument is invalid, or clashes with the names of the model. The model is then left
+        unchanged.
 
     References
     ----------

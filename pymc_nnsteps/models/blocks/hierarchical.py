@@ -76,8 +76,8 @@ def hierarchical(
     Returns
     -------
     TensorVariable, shape (n_obs,) or (n_obs, outputs)
-        The output, a ``pm.Deterministic`` called ``name``, of variables ``"f::W_ih1"``,
-        ``"f::tau_ih1"``, ..., called as those of :func:`~pymc_nnsteps.hierarchical_mlp`.
+        The output, a ``pm.Deterministic`` named ``name``, of variables ``"f::W_ih1"``,
+        ``"f::tau_ih1"``, ..., named as those of :func:`~pymc_nnsteps.hierarchical_mlp`.
 
     Raises
     ------

@@ -50,15 +50,15 @@ def intermediate_noise(
         Variance of all hidden layers' pre- and post-activations, or
         ``{"pre": ..., "post": ..., "output": ...}``, as for
         :func:`~pymc_nnsteps.intermediate_noise_mlp`; 1e-2 if neither ``noise`` nor ``sigma`` is
-        given. With an ``"output"`` above zero the output is itself a normal variable about the
-        last linear map, so that the weights have conditionals under any likelihood.
+        given. With ``"output"`` above zero the output is itself a normal variable about the last
+        linear map, so that the weights have known conditionals under any likelihood.
     sigma : float, "learnt", Prior or dict
         Standard deviations in place of variances.
 
     Returns
     -------
     TensorVariable, shape (n_obs,) or (n_obs, outputs)
-        The output, a ``pm.Deterministic`` called ``name``, of variables ``"f::W1"``, ``"f::b1"``,
+        The output, a ``pm.Deterministic`` named ``name``, of variables ``"f::W1"``, ``"f::b1"``,
         ``"f::Z2"``, ``"f::X2"``, ``"f::W2"``, ... with dimensions ``"f::input"`` (or that of
         ``x``), ``"f::hidden1"``, ..., ``"f::output"``.
 

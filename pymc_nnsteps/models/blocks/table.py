@@ -22,10 +22,11 @@ def table(
     missing: Missing = None,
     embed: Mapping[str, int] | None = None,
 ) -> TensorVariable:
-    r"""Add a table to the model of the context as the inputs of one block or several.
+    r"""Add a table to the model of the context as the inputs of one or several blocks.
 
-    Each level of text and categories becomes an indicator, with the label ``"depot[north]"``.
-    Predictions and all that takes inputs later read other tables by these labels.
+    Each level of text and categories becomes an indicator, with a label such as ``"depot[north]"``.
+    Predictions, and other functions that take inputs, match the columns of later tables to these
+    labels.
 
     Parameters
     ----------
@@ -43,12 +44,13 @@ def table(
         first, are N(0, 1), ``"inputs::age_sigma"`` is half-normal, and ``"inputs::age_missing"``
         are the entries, in the units of the inputs of the network. Categories, booleans and columns
         of 0 and 1 with gaps are Categorical and enter no regression: ``"inputs::depot_shares"`` are
-        uniform on the simplex, ``"inputs::depot_missing"`` are the numbers of the levels. The
-        entries are missing at random: whether an entry is missing depends on what is observed only.
+        uniform on the simplex, ``"inputs::depot_missing"`` are the numbers of the levels. Entries
+        are assumed to be missing at random: whether an entry is missing depends only on observed
+        values.
     embed : mapping of str to int, optional
-        Columns of text or categories whose levels are to be rows of a learnt matrix, with as many
-        columns: :math:`x_i` has the entries :math:`E_{c_i \cdot}` in place of the indicators of
-        the category :math:`c_i`. The entries of ``"depot::E"`` are standard normal.
+        Columns of text or categories to embed, with the dimension of each embedding. Row
+        :math:`x_i` has the entries :math:`E_{c_i \cdot}` of a learnt matrix in place of the
+        indicators of the category :math:`c_i`. The entries of ``"depot::E"`` are standard normal.
 
     Returns
     -------
@@ -58,8 +60,8 @@ def table(
     Raises
     ------
     ValueError
-        If the table is unusable, has no such categories, or clashes with the names of the model.
-        Nothing has been added then.
+        If the table is invalid, lacks such categories, or clashes with the names of the model. The
+        model is then left unchanged.
 
     Examples
     --------

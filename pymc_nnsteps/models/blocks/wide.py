@@ -47,8 +47,8 @@ def wide(
     Returns
     -------
     TensorVariable, shape (n_obs,) or (n_obs, outputs)
-        The output, a ``pm.Deterministic`` called ``name``, of standard normal variables
-        ``"f::W1"``, ``"f::b1"``, ..., those of the readout included.
+        The output, a ``pm.Deterministic`` named ``name``, of standard normal variables ``"f::W1"``,
+        ``"f::b1"``, ..., including those of the readout.
 
     Raises
     ------

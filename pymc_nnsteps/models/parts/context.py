@@ -26,24 +26,25 @@ from pymc_nnsteps.kernels.compiling import (
 
 
 class Model(pm.Model):
-    """A PyMC model whose functions are ready sooner: they are compiled by C++ in place of Numba.
+    """A PyMC model whose functions compile faster, with C++ in place of Numba.
 
-    Builders make such models. Use it in place of ``pm.Model`` for a network of your own, or for
-    blocks. Before the first draw PyMC compiles what a trace computes from each draw, and Numba
-    takes some four seconds for a product of matrices and more for a factorisation.
+    Builders create such models. Use it in place of ``pm.Model`` for a network of your own, or for
+    blocks. Before the first draw PyMC compiles the quantities that a trace computes from each draw,
+    for which Numba takes some four seconds with a product of matrices and more with a
+    factorisation.
 
     Parameters
     ----------
     *args, **kwargs
-        As of :class:`pymc.Model`.
+        As for :class:`pymc.Model`.
 
     Notes
     -----
-    This concerns functions that PyMC makes by ``model.compile_fn`` without a mode: those of
+    This applies to functions that PyMC compiles by ``model.compile_fn`` without a mode: those of
     traces, of ``pm.sample_prior_predictive`` and ``pm.sample_posterior_predictive``,
     ``compile_logp`` and ``compile_dlogp``, ``point_logps``. ``pm.sample`` compiles NUTS by
     ``backend=`` and ``compile_kwargs=`` as for any model. If PyTensor's ``mode`` or ``linker`` is
-    configured, that is used.
+    configured, it takes precedence.
 
     Examples
     --------
@@ -61,7 +62,7 @@ class Model(pm.Model):
     @override
     @without_bookkeeping()
     def compile_fn(self, outs: Any, *, mode: Any = None, **kwargs: Any) -> Any:
-        """Compile a function of the model's variables, by C++ unless a mode is asked for."""
+        """Compile a function of the model's variables, with C++ unless a mode is given."""
         if mode is None and (config.mode, config.linker) == ("Mode", "auto"):
             mode = drawing(c_by_default())["mode"]
         with without_blas_notice():

@@ -22,25 +22,25 @@ Pair = tuple[int, int]
 
 @dataclass(frozen=True)
 class Conv2D:
-    """A convolution, with optional average pooling behind it.
+    """A convolution, optionally followed by average pooling.
 
     Parameters
     ----------
     channels : int
-        Number of channels that it makes.
+        Number of output channels.
     kernel, stride : int or (int, int)
-        Height and width of the kernel, and its steps down and to the right. One number is both.
+        Height and width of the kernel, and its vertical and horizontal stride. One number sets
+        both.
     padding : int or (int, int)
-        Rows of zeros above and below, and columns left and right of the image.
+        Number of rows of zeros above and below, and of columns left and right of the image.
     pool : int or (int, int)
-        Height and width of the windows, side by side, over which pre-activations are averaged.
-        Rows and columns that are left over at the lower and right border are in no window. One
-        is no pooling.
+        Height and width of the adjacent windows over which pre-activations are averaged. Rows and
+        columns left over at the lower and right border are in no window. One means no pooling.
 
     Raises
     ------
     ValueError
-        If one of them is not made of positive integers (``padding``: non-negative ones).
+        If an argument does not consist of positive integers (``padding``: non-negative ones).
 
     Examples
     --------

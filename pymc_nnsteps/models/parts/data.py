@@ -241,7 +241,7 @@ def class_targets(
 def one_hot(
     labels: ArrayLike | pd.Series | pd.Categorical, n_classes: int | None = None
 ) -> NDArray[np.floating]:
-    """Targets for a regression on class labels: one output per class, in sum zero.
+    """Targets for a regression on class labels: one output per class, with sum zero.
 
     The entry of a row is ``1 - 1/K`` in the column of its label and ``-1/K`` in the others; for
     ten classes this is the one-hot code shifted by ``-1/10`` of the literature.

@@ -90,8 +90,8 @@ def _row_data(name: str, given: object, n_obs: int) -> NDArray[Any]:
     if name == "censored":
         if not np.isin(values, (0, 1)).all():
             raise ValueError(
-                "censored must be True where a duration is known to be longer, else "
-                "False; got other numbers."
+                "censored must be True where a duration is only known to exceed y, and "
+                "False elsewhere; got other values."
             )
         return values.astype(bool)
     if (values <= 0).any():

@@ -86,24 +86,25 @@ class Shrinkage:
     Parameters
     ----------
     family : {"student_t", "laplace", "normal_gamma", "nig", "gaussian"}
-        Family of the laws of ``tau`` and ``psi``, by the law of a weight if one of them is known.
-        ``"gaussian"`` has neither: the variance of the weights is known.
+        Family of the distributions of ``tau`` and ``psi``, named after the distribution of a weight
+        if one of the two is known. ``"gaussian"`` has neither: the variance of the weights is
+        known.
     nu_global, delta_global, lambda_global : float, optional
-        Hyperparameters of ``tau`` (global, one for each layer), with density in proportion to
+        Hyperparameters of ``tau`` (global, one for each layer), with density proportional to
         :math:`x^{\nu-1} \exp\{-(\delta^2/x + \lambda^2 x)/2\}`. ``"student_t"`` has ``nu < 0``
         (-1.5 by default) and ``delta``, ``"laplace"`` has ``lambda``, ``"normal_gamma"`` has
-        ``nu > 0`` (0.5 by default) and ``lambda``, ``"nig"`` has ``delta`` and ``lambda``. Those
-        that are not given depend on the data (:func:`~pymc_nnsteps.bow_tie`).
+        ``nu > 0`` (0.5 by default) and ``lambda``, ``"nig"`` has ``delta`` and ``lambda``. Other
+        defaults depend on the data (:func:`~pymc_nnsteps.bow_tie`).
     nu_local, delta_local, lambda_local : float or sequence of float (one per layer), optional
-        The same of ``psi`` (local, one for each weight).
+        The same for ``psi`` (local, one for each weight).
     weight_var : float or sequence of float (one per layer), optional
         Variance of the weights, with the family ``"gaussian"`` only.
 
     Raises
     ------
     ValueError
-        If there is no such family, or it does not have a parameter that is given. Ranges and
-        numbers of parameters are checked when a network is built.
+        If there is no such family, or if it lacks a parameter that is given. Ranges and numbers of
+        parameters are checked when a network is built.
 
     Examples
     --------

@@ -276,7 +276,7 @@ WRONG = {
     ),
     "censored numbers": (
         {"likelihood": "weibull", "y": POSITIVE, "censored": COUNTS + 2},
-        "censored must be True where a duration is known to be longer",
+        "censored must be True where a duration is only known to exceed y",
     ),
     "sigma of counts": (
         {"likelihood": "poisson", "y": COUNTS, "sigma": 0.2},
@@ -298,7 +298,7 @@ def test_message(case):
 @pytest.mark.parametrize(
     ("builder", "given", "message"),
     [
-        (nns.wide_mlp, {}, 'likelihood="poisson" leaves no law of the readout .* reparam.*=False'),
+        (nns.wide_mlp, {}, 'likelihood="poisson" does not allow the readout .* reparam.*=False'),
         (nns.wide_mlp, {"reparametrize": False, "sigma": 0.2}, "sigma has no meaning"),
         (nns.bow_tie, {"noise_beta": 1.0}, 'noise_beta has no meaning with likelihood="poisson"'),
         (nns.intermediate_noise_mlp, {"sigma": "network"}, "noise cannot vary"),
