@@ -21,6 +21,7 @@ from typing import Any, NamedTuple, override
 import numpy as np
 import pymc as pm
 import pytensor
+import scipy
 from pymc.pytensorf import compile as pymc_compile
 from pytensor.compile.aliasing import Supervisor
 from pytensor.compile.mode import Mode, optdb
@@ -34,8 +35,8 @@ from pytensor.misc.frozendict import frozendict
 
 from pymc_nnsteps.kernels import jit, native
 
-KNOWN_PACKAGES = {"builtins", "copyreg", "functools", "numpy", "operator", "pymc", "pymc_nnsteps"}
-KNOWN_PACKAGES |= {"pytensor", "scipy"}
+KNOWN_PACKAGES = {"builtins", "functools", "numpy", "operator", "scipy"}
+KNOWN_PACKAGES |= {"pymc", "pymc_nnsteps", "pytensor"}
 """Packages whose versions are part of a key."""
 
 SETTINGS: tuple[str, ...] = ("cast_policy", "cxx", "cycle_detection", "floatX", "lib__amdlibm")
@@ -161,7 +162,7 @@ def _key_of(graph: FunctionGraph, of_all: Any, left_out: Set[str]) -> str | None
 
 @functools.cache
 def _versions() -> str:
-    packages = (np, pytensor, pm)
+    packages = (np, scipy, pytensor, pm)
     return repr((sys.version, *(package.__version__ for package in packages), jit.digest()))
 
 
