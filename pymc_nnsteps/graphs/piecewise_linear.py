@@ -85,7 +85,7 @@ class PiecewiseForm:
     def require_plain(self) -> None:
         """Check that the form is a function of each entry of ``z`` itself, in their order."""
         if self.argument is not None:
-            raise NotConjugate("it is shifted or scaled entry by entry before a kink")
+            raise NotConjugate("its entries are shifted or scaled differently before a kink")
         if self.places is not None:
             raise NotConjugate("its entries are rearranged")
 
@@ -131,7 +131,7 @@ def multiply(f: PiecewiseFunction, g: PiecewiseFunction) -> PiecewiseFunction:
 
     def product(z: float, a: Line, b: Line) -> Line:
         if a[0] != 0 and b[0] != 0:
-            raise NotConjugate("it is multiplied with itself")
+            raise NotConjugate("it is multiplied by itself")
         return (a[0] * b[1] + b[0] * a[1], a[1] * b[1])
 
     return combine(product, f, g)
@@ -276,7 +276,7 @@ def _read_elemwise(op: Any, node: Any, read: Reader) -> PiecewiseForm:
         for form, operand in zip(forms, node.inputs, strict=True)
     ]
     if any(repeats):
-        raise NotConjugate(f"{describe(out)} repeats it along an axis")
+        raise NotConjugate(f"{describe(out)} broadcasts it along an axis")
     operation = OPERATIONS.get(type(op.scalar_op))
     if operation is None:
         raise NotConjugate(f"{describe(out)} is not piecewise linear")
@@ -294,7 +294,7 @@ def _read_elemwise(op: Any, node: Any, read: Reader) -> PiecewiseForm:
     if all(offset is None for offset in offsets):
         return PiecewiseForm(function, None, argument, places)
     if not out.dtype.startswith("float"):
-        raise NotConjugate(f"{describe(out)} mixes it with an expression that is not a constant")
+        raise NotConjugate(f"{describe(out)} combines it with an expression that is not a constant")
     zero = 0.0
     offset = op(*(zero if offset is None else offset for offset in offsets))
     return PiecewiseForm(function, offset, argument, places)
@@ -303,7 +303,7 @@ def _read_elemwise(op: Any, node: Any, read: Reader) -> PiecewiseForm:
 def _line_of(form: PiecewiseForm, out: TensorVariable) -> tuple[Any, Any]:
     """Slope and shift of a form that is linear in ``z``."""
     if form.given or form.function.knots:
-        raise NotConjugate(f"{describe(out)} mixes it with an expression that is not a constant")
+        raise NotConjugate(f"{describe(out)} combines it with an expression that is not a constant")
     [(slope, shift)] = form.function.lines
     if form.argument is None:
         return slope, shift if form.offset is None else form.offset + shift
@@ -343,7 +343,7 @@ def _scaled(op: Any, forms: Sequence[PiecewiseForm], out: TensorVariable) -> Pie
             return None
         factor = factor * value if isinstance(op.scalar_op, scalar.Mul) else factor / value
     if not np.all(np.isfinite(factor) & (factor != 0)):
-        raise NotConjugate(f"{describe(out)} multiplies it with zeros")
+        raise NotConjugate(f"{describe(out)} multiplies it by zeros")
     argument = Argument(pt.as_tensor(factor * slope), pt.as_tensor(factor * shift))
     return PiecewiseForm(IDENTITY, None, argument, form.places)
 
@@ -364,7 +364,7 @@ def _shared(
     ]
     kinds = {(form.argument is None, form.places is None) for form in dependent}
     if len(kinds) > 1 or not all(equal_computations(parts[0], other) for other in parts[1:]):
-        raise NotConjugate(f"{describe(out)} mixes it with itself, shifted or rearranged")
+        raise NotConjugate(f"{describe(out)} combines it with itself, shifted or rearranged")
     return dependent[0].argument, dependent[0].places
 
 

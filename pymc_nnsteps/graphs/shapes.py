@@ -103,14 +103,14 @@ def require_fitting_data(model: pm.Model) -> None:
         names = [variable.name for variable in model.data_vars if variable in used]
         if (wrong := _other_rows(model, rv)) is not None:
             raise ValueError(
-                f"{wrong}; give {' and '.join(names)} as many rows, or make the model anew: which "
-                "targets are missing is a part of it."
+                f"{wrong}; give {' and '.join(names)} as many rows, or build the model again: "
+                "which targets are missing is a part of it."
             )
         data, size, *shapes = _evaluated([value.shape, rv.shape, *given])
         if (wrong := _misfit(rv, data, size, shapes)) is not None:
             remedy = "give both the same shape"
             if len(names) > 1:
-                remedy = f"exchange {' and '.join(names)} together, by one pm.set_data"
+                remedy = f"replace {' and '.join(names)} together, by one pm.set_data"
             raise ValueError(f"{wrong}; {remedy}.")
 
 
@@ -282,7 +282,7 @@ def refuse_random_data(model: pm.Model) -> None:
         drawn_anew = (v for v in entering([term], own) if v not in own and draws_at_random(v))
         if (culprit := next(drawn_anew, None)) is not None:
             raise ValueError(
-                f"The log density of {describe(name)} is random: {describe(culprit)} is drawn anew "
+                f"The log density of {describe(name)} is random: {describe(culprit)} is redrawn "
                 "whenever it is evaluated; give all of the data in place of a pm.Minibatch, and "
-                "make random variables the model's own, by a name."
+                "give random variables a name in the model."
             )

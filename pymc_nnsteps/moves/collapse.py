@@ -182,8 +182,8 @@ def _quick(context: Context, activations: Gaussian) -> CollapsedLayer:
     size = sum(math.prod(context.shapes[rv]) for rv in layer.weights.draws)
     if context.options.collapse == "auto" and size > LARGEST_COLLAPSED:
         raise NotConjugate(
-            f"its layer has {size} weights, more than {LARGEST_COLLAPSED} (collapse=True does it "
-            "all the same)"
+            f"its layer has {size} weights, more than {LARGEST_COLLAPSED} (collapse=True overrides "
+            "this)"
         )
     return layer
 
@@ -193,7 +193,9 @@ def match_collapsed(activations: Gaussian, conditionals: Sequence[Conditional]) 
     likelihood = marginal_likelihood(activations)
     a = likelihood.activations
     if (likelihood.samples, likelihood.units) != (0, 1):
-        raise NotConjugate(f"{describe(a)} is no layer with rows of samples and columns of units")
+        raise NotConjugate(
+            f"{describe(a)} is not a layer with rows of samples and columns of units"
+        )
     gates = [
         c
         for c in conditionals
@@ -205,12 +207,12 @@ def match_collapsed(activations: Gaussian, conditionals: Sequence[Conditional]) 
         if isinstance(c, Gaussian) and _seen_by(a, c) and any(_behind(g, c) for g in gates)
     ]
     if len(gates) != 1 or len(weights) != 1:
-        raise NotConjugate(f"{describe(a)} has no gates and weights of its own to be drawn with it")
+        raise NotConjugate(f"{describe(a)} has no gates and weights of its own")
     seen = _seen_by(a, weights[0])
     if seen is None or not _fits(gates[0], weights[0]):
-        raise NotConjugate(f"{describe(a)} has gates or weights that vary in another way")
+        raise NotConjugate(f"{describe(a)} has gates or weights with different axes")
     if likelihood.depends_on([*gates[0].draws, *weights[0].draws]):
-        raise NotConjugate(f"a child of {describe(a)} also sees its gates or weights")
+        raise NotConjugate(f"a child of {describe(a)} also depends on its gates or weights")
     draws: tuple[Conditional, ...] = (
         *likelihood.before,
         CollapsedGates(gates[0].draws, likelihood, gates[0]),

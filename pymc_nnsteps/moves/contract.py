@@ -97,7 +97,7 @@ class Context:
             option = {"collapsed": "collapse", "interwoven": "interweave"}.get(moved)
             if option is not None and getattr(self.options, option) is True:
                 raise ValueError(
-                    f'{option} is True, but {describe(rv)} cannot be: {reason}; use "auto".'
+                    f'{option} is True, but {describe(rv)} cannot be {moved}: {reason}; use "auto".'
                 ) from None
             self.declined.setdefault(rv, f"not {moved}: {reason}")
             return None

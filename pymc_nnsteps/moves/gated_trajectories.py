@@ -299,7 +299,7 @@ def find_gated_trajectories(move: InterwovenGates, context: Context) -> GatedTra
     if seen is None or behind_gates.offset is not None:
         return None
     if len(seen.places) > MOST_OUTPUTS:
-        raise NotConjugate(f"more than {MOST_OUTPUTS} outputs see them")
+        raise NotConjugate(f"more than {MOST_OUTPUTS} outputs depend on them")
     [gates] = layer.gates.draws
     scales = _Scales(context)
     incoming = scales.of_all(layer.weights.members)

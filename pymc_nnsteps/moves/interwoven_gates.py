@@ -38,7 +38,7 @@ Proposal: a Crank-Nicolson step in the local Gaussian,
 
 accepted with the ratio of Metropolis and Hastings, the proposal back being that of
 :math:`\nabla` and P at :math:`W_a'`, with determinants. Then the row's gates are drawn from
-Bernoulli(p). Rows are moved in turn, in several passes. Where V varies with the sample (below a
+Bernoulli(p). Rows are moved in turn, in several passes. Where V differs between samples (below a
 layer that is seen by Polya-Gamma variables), what each sample knows of a unit is held for as many
 units at a time as fit into memory, and computed again in each pass.
 
@@ -185,11 +185,13 @@ def match_interwoven_gates(
     if others:
         names = ", ".join(sorted(map(describe, others)))
         raise NotConjugate(
-            f"{describe(weights[0])} is seen by {names} beside {describe(gates)} and {describe(a)}"
+            f"{describe(weights[0])} enters {names} besides {describe(gates)} and {describe(a)}"
         )
     closed = layer.gates.observations[0].offset
     if closed is not None and given_any([closed], weights):
-        raise NotConjugate(f"{describe(a)} depends on {describe(weights[0])} behind closed gates")
+        raise NotConjugate(
+            f"{describe(a)} depends on {describe(weights[0])} even where its gates are closed"
+        )
     members = layer.weights.members
     [through] = [seen for seen in layer.weights.observations if seen.child is a]
     inputs = evidence_of(members, with_any_precision(through)).shared_design

@@ -79,7 +79,7 @@ class InterwovenKernels(Interweaving):
     def why_slow(self, shapes: Shapes) -> str | None:
         if self.likelihood.has_one_output:
             return super().why_slow(shapes)
-        return "several outputs see its positions, each of which costs a pass over the patches"
+        return "several outputs depend on its positions, and each costs a pass over the patches"
 
     @property
     @override
@@ -111,10 +111,10 @@ def match_kernels(
     likelihood, activation = layer_above(model, z, gaussian, of_positions=True)
     a, layer = likelihood.activations, likelihood.layer
     if (layer.labels, layer.dense) != ((0,), tuple(range(1, a.ndim))):
-        raise NotConjugate(f"axes of {describe(a)} are not samples, channels and positions")
+        raise NotConjugate(f"the axes of {describe(a)} are not samples, channels and positions")
     above = [seen.child for seen in likelihood.fresh.observations]
     if mapped := [child for child in above if child.ndim > 2]:
-        raise NotConjugate(f"{describe(mapped[0])} sees its positions by outputs of their own")
+        raise NotConjugate(f"{describe(mapped[0])} has an output for each of its positions")
     found = [(c, _pooling(model, c, z)) for c in gaussian if only_child(c) is z]
     unpooled, pooling = next(((c, A) for c, A in found if A is not None), (None, None))
     first = z if unpooled is None else unpooled.draws[0]
@@ -123,9 +123,9 @@ def match_kernels(
         if patches is not None:
             break
     else:
-        raise NotConjugate("no kernels are seen by it alone, at the positions of each sample")
+        raise NotConjugate("no kernels enter it alone, at the positions of each sample")
     if likelihood.depends_on([*weights.draws, z, first]):
-        raise NotConjugate(f"a child of {describe(a)} also sees it or its weights")
+        raise NotConjugate(f"a child of {describe(a)} also depends on it or its weights")
     return InterwovenKernels(
         (*weights.draws, z),
         likelihood,

@@ -64,7 +64,9 @@ def _match(
     move = match(context.model, z, context.blocks, context.options.passes)
     a = move.likelihood.activations
     if a in moves:
-        raise NotConjugate(f"{describe(a)} is moved with {describe(moves[a].pre_activations)}")
+        raise NotConjugate(
+            f"{describe(a)} is moved together with {describe(moves[a].pre_activations)}"
+        )
     return move.unless_slow(context.options, context.shapes)
 
 

@@ -243,7 +243,7 @@ def _integrator(
     if len(rows[0]) != len(y):
         raise ValueError(
             f"{name} has {len(rows[0])} rows, but {network.y.name} {len(y)}; set both with "
-            "pm.set_data, or make the model anew where targets are missing."
+            "pm.set_data, or build the model again where targets are missing."
         )
     return Integrator(network, rows, y, noise_draws, rng)
 

@@ -233,8 +233,8 @@ def lengths_with_new_groups(
     used_otherwise = set(ancestors(outputs, blockers=picked))
     for effect in used_otherwise.intersection(lengths):
         raise ValueError(
-            f"{argument} has rows of new groups, but {describe(effect)} enters the output not only "
-            "by the entry of each row's group, so that it would change with new ones."
+            f"{argument} has rows of new groups, but {describe(effect)} enters the output other "
+            "than by the entry of each row's group, so that new groups would change it."
         )
     return {rv: lengths[stand_in] for rv, stand_in in weights.items() if stand_in in lengths}
 

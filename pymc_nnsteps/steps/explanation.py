@@ -98,14 +98,16 @@ def _notes(model: pm.Model, by_hmc: list[TensorVariable]) -> list[str]:
     for move in [*imputed_rows(model, by_gibbs), *imputed_rows(model, by_hmc)]:
         names = ", ".join(describe(column.entries) for column in move.imputation.columns)
         held = f"; noise of {', '.join(map(describe, move.layers))} held" if move.layers else ""
-        notes.append(f"{names} also drawn row by row from their law given known inputs{held}")
+        notes.append(
+            f"{names} also drawn row by row from their distribution given known inputs{held}"
+        )
     layers = [
         units for moved in (by_gibbs, [*by_hmc, *along]) for units in relabelled_units(model, moved)
     ]
     for units in layers:
         names = ", ".join(map(describe, units.axes))
-        turned = ["; with signs of " + ", ".join(sorted(map(describe, s))) for s in units.signs]
-        notes.append(f"units relabelled at random: {names}{''.join(turned)}")
+        turned = ["; with the signs of " + ", ".join(sorted(map(describe, s))) for s in units.signs]
+        notes.append(f"hidden units relabelled at random: {names}{''.join(turned)}")
     relabelled = {rv for units in layers for rv in units.axes}
     for rv in (*by_gibbs, *by_hmc):
         if rv.ndim == 2 and rv not in relabelled and (why := why_told_apart(model, rv)):
@@ -123,5 +125,5 @@ def planned(
     if len(beside) < len(model.free_RVs):
         for rv, step, _ in beside:
             if (law := recognised.pop(rv, None)) is not None:
-                reasons[rv] = f"given to {step}; Gibbs knows its law, {law.name}"
+                reasons[rv] = f"given to {step}; its full conditional is known: {law.name}"
     return plan(model, recognised, options, shapes_of(model), reasons), beside

@@ -113,8 +113,8 @@ def test_inputs_alone_were_exchanged(name):
     model = MODELS[name]()
     require_fitting_data(model)
     message = (
-        r"its distribution has shape .*5.*; (exchange inputs and .* together|give both)"
-        r"|^inputs and targets differ.*; exchange .*inputs.* together"
+        r"its distribution has shape .*5.*; (replace inputs and .* together|give both)"
+        r"|^inputs and targets differ.*; replace .*inputs.* together"
     )
     pm.set_data({"inputs": X[:5]}, model=model)
     for step in steps(model):
@@ -209,7 +209,7 @@ def test_random_data(name):
     build, where = RANDOM[name]
     with pm.Model() as model:
         build()
-    message = f"^The log density of {where} is random: .* is drawn anew"
+    message = f"^The log density of {where} is random: .* is redrawn"
     for kind in (nns.PCN, nns.PCNL, nns.MALA):
         with pytest.raises(ValueError, match=message):
             kind(["b"], model=model)

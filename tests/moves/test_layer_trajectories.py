@@ -72,7 +72,7 @@ def precision():
 
 
 def of_each_sample():
-    """Knots beside zero, and noise that varies with the sample."""
+    """Knots beside zero, and noise that differs between samples."""
     v = pm.Normal("v", shape=UNITS)
     clipped = layer(lambda z: pt.clip(z, -0.4, 0.7)) @ v
     pm.Normal("y", clipped + pm.Normal("c"), np.linspace(0.5, 2, N), observed=Y)

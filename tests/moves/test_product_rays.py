@@ -222,19 +222,19 @@ def factors(mean, more=None):
 
 
 DECLINED = {
-    "seen apart": (seen_apart, "sd", "raw: y sees raw beside the product"),
-    "about one": (about_one, "sd", "raw: y sees sd beside the product"),
-    "seen elsewhere": (seen_elsewhere, "sd", "raw: u sees raw alone"),
-    "in two ways": (in_two_ways, "sd", "y sees"),
+    "seen apart": (seen_apart, "sd", "raw: y depends on raw besides the product"),
+    "about one": (about_one, "sd", "raw: y depends on sd besides the product"),
+    "seen elsewhere": (seen_elsewhere, "sd", "raw: u depends on raw alone"),
+    "in two ways": (in_two_ways, "sd", "y depends on"),
     "a factor beside": (
         lambda: factors(lambda U, V: U @ V.T + U[:, :1]),
-        *("lam", "V: y sees U beside the product"),
+        *("lam", "V: y depends on U besides the product"),
     ),
     "a factor alone": (
         lambda: factors(
             lambda U, V: U @ V.T, lambda U, V: pm.Normal("z", V[0], 1, observed=[1.0, 2.0])
         ),
-        *("lam", "V: z sees V alone"),
+        *("lam", "V: z depends on V alone"),
     ),
 }
 

@@ -352,7 +352,7 @@ def with_one_density_of_all_rows():
 @pytest.mark.parametrize(
     ("build", "options", "message"),
     [
-        (with_one_density_of_all_rows, {}, "Sum of Pow runs over the rows; draw responses by"),
+        (with_one_density_of_all_rows, {}, "Sum of Pow acts across the rows; draw responses by"),
         (with_potential, {}, "p is a potential that depends on the inputs"),
         (lambda: networks_of(["y", "u"], shared=True), {}, "y and u share the latent variable Z_y"),
         (with_counts, {}, "rate depends on the inputs and is Exponential"),

@@ -165,7 +165,7 @@ def centred_afterwards(x, group):
             explained,
             "of an expression of a, level for new .* pairs rows with entries of level",
         ),
-        (centred_afterwards, "a enters the output not only by the entry of each row's group"),
+        (centred_afterwards, "a enters the output other than by the entry of each row's group"),
     ],
 )
 def test_what_is_not_known_of_new_groups(effects, message):

@@ -313,9 +313,9 @@ def test_a_potential_in_the_place_of_a_likelihood():
     several = posterior(model, latents=True, n_draws=9)
     table = nns.diagnose(several, X, model=model, output="mean")
     assert "log_likelihood" in str(table)
-    with pytest.raises(ValueError, match="has only the potential fit, which tells no dist"):
+    with pytest.raises(ValueError, match="has only the potential fit, which defines no dist"):
         nns.predict(draws, X_NEW, model=model)
-    with pytest.raises(ValueError, match="has only the potential fit, which tells no dist"):
+    with pytest.raises(ValueError, match="has only the potential fit, which defines no dist"):
         nns.predict(draws, X_NEW, model=model, output="mean", kind="response")
 
 
@@ -385,7 +385,7 @@ def test_operations_on_integers_alone():
         pm.Normal("y", ~pm.Data("inputs", WHOLE > 0) @ w, 1, observed=np.zeros(6))
     f = nns.predict(made_up(model), [[1, 0, 0]], model=model)
     np.testing.assert_allclose(f[0, :, 0, 0], made_up(model)["w"].values[0, :, 1:].sum(-1))
-    with pytest.raises(ValueError, match="Invert of inputs is of integers, which new rows are not"):
+    with pytest.raises(ValueError, match="Invert of inputs needs integers, but new rows are not"):
         nns.predict(made_up(model), [[0.5, 0, 0]], model=model)
 
 

@@ -339,7 +339,7 @@ def test_bad_input_is_named():
         sample_sharded(model, split(y, 1)[0])
     with pytest.raises(ValueError, match=r"client must be a distributed\.Client .*; got 'tcp:"):
         sample_sharded(model, split(y, 1), "tcp://127.0.0.1:8786")
-    with pytest.raises(ValueError, match=r"must exchange data containers .*; got rows"):
+    with pytest.raises(ValueError, match=r"must replace data containers .*; got rows"):
         sample_sharded(model, split(y, 1), rows=["rows"])
     for shard, message in [
         ({"inputs": X}, "a shard must hold inputs, targets; got inputs"),

@@ -104,7 +104,9 @@ def test_observed_entries_of_another_law_are_told():
         x = pt.set_subtensor(inputs[np.arange(5), 0], missing)
         pm.Normal("y", pm.Deterministic("f", x.sum(axis=1)), 1, observed=X[:, 1])
     assert imputed_rows(model, model.free_RVs) == []
-    with pytest.raises(nns.NotConjugate, match="no observed variable has the law of missing"):
+    with pytest.raises(
+        nns.NotConjugate, match="no observed variable has the distribution of missing"
+    ):
         nns.predict(made_up(model), X[:, :2], model=model)
 
 

@@ -50,8 +50,8 @@ def completed(
     missing = np.isnan(values)
     own_rows = CheckAndRaise(
         ValueError,
-        "pm.set_data has changed the number of rows, but which inputs are missing is a part of "
-        "the model: build it anew.",
+        "pm.set_data has changed the number of rows, but which inputs are missing is a part of the "
+        "model: build it again.",
     )
     given: Any = own_rows(x, pt.eq(x.shape[0], len(values)))
     of_levels = [column for places in categories.values() for column in places]
