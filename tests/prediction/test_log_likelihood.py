@@ -381,7 +381,7 @@ def test_noise_beyond_the_range_of_numbers_is_named(level):
 def test_a_potential_is_named_where_the_law_is_not_known():
     """It is not for being Normal that a layer is declined."""
     model = with_potential()
-    with pytest.raises(ValueError, match=r"Z2 .* is Normal with the potential p; known are"):
+    with pytest.raises(ValueError, match=r"Z2 .* is Normal with the potential p; a layer"):
         nns.predict(made_up(model), X, model=model)
 
 

@@ -85,13 +85,19 @@ MIXED = {
         "selects or reorders rows",
     ),
     "rows in turn": (lambda x, group, offset, a: x[:, 0] + a[group[::-1]], "selects or reorders"),
-    "centred": (lambda x, group, offset, a: x[:, 0] + a[group] - a[group].mean(), "over the rows"),
+    "centred": (
+        lambda x, group, offset, a: x[:, 0] + a[group] - a[group].mean(),
+        "across the rows",
+    ),
     "summed": (lambda x, group, offset, a: x[:, 0] + pt.cumsum(offset), "acts across the rows"),
     "pairs": (
         lambda x, group, offset, a: x[:, 0] * offset + offset[group],
         "selects or reorders rows",
     ),
-    "of each row": (lambda x, group, offset, a: x[:, 0] + pm.Normal("e", shape=N_OBS), "of e, of"),
+    "of each row": (
+        lambda x, group, offset, a: x[:, 0] + pm.Normal("e", shape=N_OBS),
+        "of e, which",
+    ),
 }
 
 

@@ -76,7 +76,7 @@ def test_data_that_were_exchanged():
         ({"eta": lambda: pm.Gamma("eta", 1, 1, shape=3)}, "must be InverseGamma"),
         ({"eta": lambda: pm.InverseGamma("eta", 1, 1)}, "an entry for each unit"),
         ({"scale": lambda: pm.HalfNormal("s")}, "root of a product"),
-        ({"scale": lambda: pm.math.sqrt(pm.Gamma("s", 1, 1))}, "product of s; fit takes"),
+        ({"scale": lambda: pm.math.sqrt(pm.Gamma("s", 1, 1))}, "product of s; fit supports"),
         ({"last": lambda a: a**2}, "no part"),
         ({"centre": 1.0}, "mean of W is not zero"),
         ({"more": lambda model: pm.Normal("other")}, "other of the model has no part"),
