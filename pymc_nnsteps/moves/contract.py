@@ -116,7 +116,7 @@ def proposes[P: Propose](priority: int) -> Callable[[P], P]:
     Those of lower numbers come first, and the others see what has become of the sweep.
     """
     if priority in _TABLE:
-        raise ValueError(f"priority {priority} is that of another move; choose one beside it.")
+        raise ValueError(f"priority {priority} is that of another move; choose a free one.")
 
     def enter(propose: P) -> P:
         _TABLE[priority] = propose
