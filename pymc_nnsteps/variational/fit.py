@@ -169,9 +169,7 @@ def fit(
         positive_integer("local_sweeps", local_sweeps),
     )
     if schedule.forgetting <= 0.5:
-        raise ValueError(
-            f"forgetting must be above 1/2, for the step sizes to converge; got {forgetting}."
-        )
+        raise ValueError(f"forgetting must be above 1/2 for steps to converge; got {forgetting}.")
     if finite_number("zeta", zeta) < 0:
         raise ValueError(f"zeta must be a number from 0 upwards; got {zeta!r}.")
     reading = read_model(model)
