@@ -18,7 +18,6 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_nnsteps.kernels import (
     bands,
     chain,
-    collapse,
     gated_trajectories,
     interweaving,
     interwoven_gates,
@@ -142,8 +141,6 @@ draw_labels: Any = KernelOp(labels, "draw_labels", (2,))
 draw_few_rows: Any = KernelOp(labels, "draw_few_rows", (2,))
 draw_precisions: Any = KernelOp(labels, "draw_precisions", (2, 3))
 draw_tridiagonal: Any = KernelOp(bands, "draw_tridiagonal", (2,))
-draw_collapsed_gates: Any = KernelOp(collapse, "draw_collapsed_gates", (2,))
-collapsed_information: Any = KernelOp(collapse, "collapsed_information", (2, 2))
 add_products: Any = KernelOp(linear_algebra, "add_products", (2,))
 see_groups: Any = KernelOp(linear_algebra, "see_groups", (2,))
 draw_chain: Any = KernelOp(chain, "draw_chain", (3,))

@@ -6,7 +6,6 @@ module                   its subject
 ``contract``             what a joint move is, the table of moves, the order of a sweep
 ``marginal_likelihood``  what is seen of activations that are integrated out
 ``interwoven_gates``     weights behind gates, moved with these summed out
-``collapse``             gates and weights of a layer, without its activations
 ``interweaving``         weights moved with their pre-activations
 ``interwoven_kernels``   kernels of convolutions moved with their pre-activations
 ``interwoven_rows``      which layers' weights are, and by which moves
