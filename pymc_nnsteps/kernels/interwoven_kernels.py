@@ -1,6 +1,6 @@
 """Kernels of convolutions moved together with their pre-activations, by Metropolis-Hastings.
 
-:mod:`pymc_nnsteps.moves.interwoven_kernels` derives the move.
+:mod:`pymc_nnsteps.moves.interweaving` derives the move.
 """
 
 import math

@@ -55,9 +55,8 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Variable, equal_computations
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.gaussian.evidence import Evidence
 from pymc_nnsteps.gaussian.layout import prior_of, with_labels
-from pymc_nnsteps.gaussian.observation import Observation, evidence_of
+from pymc_nnsteps.gaussian.observation import Evidence, Observation, evidence_of
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.known import describe
 from pymc_nnsteps.graphs.linear_terms import expand

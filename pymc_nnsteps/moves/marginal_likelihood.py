@@ -21,9 +21,15 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Variable, equal_computations
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.gaussian.evidence import Evidence, SharedDesign, rows_of
 from pymc_nnsteps.gaussian.layout import Member, by_label
-from pymc_nnsteps.gaussian.observation import Child, Observation, evidence_of
+from pymc_nnsteps.gaussian.observation import (
+    Child,
+    Evidence,
+    Observation,
+    SharedDesign,
+    evidence_of,
+    rows_of,
+)
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.known import describe
 from pymc_nnsteps.graphs.linear_terms import align, expand, varies
