@@ -9,7 +9,7 @@ TESTED_IN = {
     "models/test_bad_input": ["arguments", "models/parts/context", "models/parts/layers"],
     "diagnostics/test_convergence": ["diagnostics/draws"],
     "laws/test_gaussian": [
-        *("gaussian/forms"),
+        "gaussian/forms",
         *(
             "gaussian/layout",
             "gaussian/observation",
