@@ -31,7 +31,7 @@ from pytensor.tensor.random.basic import UniformRV
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.kernels.jit import Call, jit, types_of, version, when_numba
+from pymc_nnsteps.kernels.jit import Call, inline, jit, types_of, version, when_numba
 from pymc_nnsteps.kernels.thunks import storing
 
 
@@ -128,6 +128,12 @@ def draw_elementwise(
 
 
 Array = np.ndarray
+
+
+@inline
+def entry(parameter: Array, i: int) -> float:
+    """Entry of a parameter, or the only one."""
+    return np.float64(parameter[min(i, parameter.size - 1)])
 
 
 @jit
