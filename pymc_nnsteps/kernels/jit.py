@@ -25,6 +25,7 @@ import numpy as np
 import pytensor
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.op import Op
+from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.random.type import RandomGeneratorType
 from pytensor.tensor.type import TensorType
 
@@ -281,12 +282,29 @@ class _Waiting(MetaPathFinder):
 _WAITING = _Waiting()
 
 
-def when_numba(register: Callable[[], None]) -> Callable[[], None]:
-    """Decorate a function that registers kernels, to be called with PyTensor's for Numba."""
+def in_numba(kind: type[Op], function_of: Callable[[Any, Apply], Any]) -> None:
+    """State what graphs of Numba call for Ops of a kind, once PyTensor's part for Numba is there.
+
+    It is kept under the Op's text and the types of its results.
+    """
+
+    def named(op: Op, node: Apply, **options: Any) -> tuple[Any, str]:
+        types = [v.type.dtype for v in node.outputs]
+        return function_of(op, node), native.digest(f"{digest()} {kind.__name__} {op} {types}")
+
+    def register() -> None:
+        from pytensor.link.numba.dispatch import basic, random
+
+        if issubclass(kind, RandomVariable):
+            random.numba_core_rv_funcify.register(kind)(
+                lambda op, node: (function_of(op, node), version())
+            )
+        else:
+            basic.register_funcify_and_cache_key(kind)(named)
+
     if MODULE in sys.modules:
         register()
     else:
         _WAITING.calls.append(register)
         if _WAITING not in sys.meta_path:
             sys.meta_path.insert(0, _WAITING)
-    return register

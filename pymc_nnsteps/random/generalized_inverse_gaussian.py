@@ -69,7 +69,7 @@ from pytensor.graph.basic import Apply, Variable
 from pytensor.tensor import TensorLike
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.kernels.jit import LETTERS, Call, inline, jit, version, when_numba
+from pymc_nnsteps.kernels.jit import LETTERS, Call, in_numba, inline, jit
 from pymc_nnsteps.random.op import (
     Array,
     DirectRV,
@@ -269,14 +269,7 @@ class GeneralizedInverseGaussianRV(DirectRV):
 gig = GeneralizedInverseGaussianRV()
 
 
-@when_numba
-def _register() -> None:
-    from pytensor.link.numba.dispatch.random import numba_core_rv_funcify
-
-    @numba_core_rv_funcify.register(GeneralizedInverseGaussianRV)
-    def entry(op: GeneralizedInverseGaussianRV, node: Apply) -> tuple[Any, int]:
-        """One entry, over which Numba mode loops, and the key of PyTensor's disk cache."""
-        return draw_generalized_inverse_gaussian.numba, version()
+in_numba(GeneralizedInverseGaussianRV, lambda op, node: draw_generalized_inverse_gaussian.numba)
 
 
 def generalized_inverse_gaussian(
