@@ -22,37 +22,24 @@ from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.op import Op
 from pytensor.graph.rewriting.basic import GraphRewriter
 from pytensor.graph.rewriting.db import RewriteDatabaseQuery
+from pytensor.link.c.op import COp, _NoPythonCOp
 from pytensor.link.numba.linker import NumbaLinker
 from pytensor.link.vm import VMLinker
-from pytensor.raise_op import CheckAndRaise
 from pytensor.scalar.basic import Exp, Neg, ScalarMaximum, ScalarOp, Tanh
 from pytensor.scalar.math import Erf, Erfc
-from pytensor.tensor.basic import (
-    Alloc,
-    AllocEmpty,
-    Join,
-    MakeVector,
-    ScalarFromTensor,
-    TensorFromScalar,
-)
-from pytensor.tensor.blas import BatchedDot, Dot22
+from pytensor.tensor.blas.blas_c import BaseBLAS
+from pytensor.tensor.blas.gemm import Dot22Scalar, Gemm
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 from pytensor.tensor.math import mul
 from pytensor.tensor.random.basic import ScipyRandomVariable
-from pytensor.tensor.shape import Reshape, Shape_i, SpecifyShape
-from pytensor.tensor.subtensor import (
-    AdvancedIncSubtensor,
-    AdvancedSubtensor,
-    IncSubtensor,
-    Subtensor,
-)
+from pytensor.tensor.subtensor import AdvancedIncSubtensor, AdvancedSubtensor
 
 from pymc_nnsteps.kernels import elementwise
 from pymc_nnsteps.kernels.elementwise import UseLoops
 from pymc_nnsteps.kernels.error_functions import erf, erfc
 from pymc_nnsteps.kernels.jit import Call, called, in_numba
-from pymc_nnsteps.kernels.ops import Barrier, UnlessLost
+from pymc_nnsteps.kernels.ops import UnlessLost
 from pymc_nnsteps.kernels.rewriting import KeptMode
 from pymc_nnsteps.kernels.thunks import computed, function_of, storing
 
@@ -212,31 +199,8 @@ class InPython(Op):
         self.op.perform(node, inputs, output_storage)
 
 
-VIEWS = (
-    AdvancedIncSubtensor,
-    AdvancedSubtensor,
-    Alloc,
-    AllocEmpty,
-    Barrier,
-    BatchedDot,
-    CAReduce,
-    CheckAndRaise,
-    DeepCopyOp,
-    DimShuffle,
-    Dot22,
-    IncSubtensor,
-    Join,
-    MakeVector,
-    Reshape,
-    ScalarFromTensor,
-    ScalarOp,
-    Shape_i,
-    SpecifyShape,
-    Subtensor,
-    TensorFromScalar,
-)
-"""Operations that rearrange or describe arrays, and are about as fast in Python."""
-
+IN_C = (BaseBLAS, Blockwise, Dot22Scalar, Elemwise, Gemm, _NoPythonCOp)
+"""Operations with C code that compute; others rearrange arrays, and are about as fast in Python."""
 
 FEW = 1000
 """Most places that are read or written in Python."""
@@ -266,9 +230,9 @@ def without_view(node: Apply) -> list[Variable] | None:
 
 
 def in_python(node: Apply) -> list[Variable] | None:
-    """Operations of :data:`VIEWS` without C code."""
-    is_fast = isinstance(node.op, VIEWS) and not _is_slow_in_python(node)
-    return InPython(node.op).in_place_of(node).outputs if is_fast else None
+    """Operations that have C code and are about as fast without."""
+    is_kept = not isinstance(node.op, COp) or isinstance(node.op, IN_C) or _is_slow_in_python(node)
+    return None if is_kept else InPython(node.op).in_place_of(node).outputs
 
 
 class Machine(VMLinker):
