@@ -37,7 +37,7 @@ from pytensor.tensor.subtensor import AdvancedIncSubtensor, AdvancedSubtensor
 
 from pymc_nnsteps.kernels import elementwise
 from pymc_nnsteps.kernels.elementwise import UseLoops
-from pymc_nnsteps.kernels.error_functions import erf, erfc
+from pymc_nnsteps.kernels.error_functions import erf, erfc, tanh
 from pymc_nnsteps.kernels.jit import Call, called, in_numba
 from pymc_nnsteps.kernels.ops import UnlessLost
 from pymc_nnsteps.kernels.rewriting import KeptMode
@@ -263,7 +263,7 @@ That of two numbers spares a branch that the processor cannot foresee: ReLU.
 
 
 IN_NUMBA = (Tanh,)
-"""The same, where Numba compiles: :mod:`.hyperbolic`."""
+"""The same, where Numba compiles."""
 
 
 class OfMatrix(Op):
@@ -290,13 +290,7 @@ def _matrices(inputs: Sequence[Any]) -> list[Any]:
     return [x for x in inputs if len(inputs) == 1 or not all(x.type.broadcastable)]
 
 
-def _tangent(op: OfMatrix, node: Apply) -> Any:
-    from pymc_nnsteps.kernels.hyperbolic import tanh, tanh_single
-
-    return tanh if node.outputs[0].type.dtype == "float64" else tanh_single
-
-
-in_numba(OfMatrix, _tangent)
+in_numba(OfMatrix, lambda op, node: tanh.numba)
 
 
 def multiplied(node: Apply) -> list[Variable] | None:

@@ -1,4 +1,4 @@
-"""Error functions of whole arrays, several numbers at a time.
+"""Error functions and tangents of whole arrays, several numbers at a time.
 
 The C library takes some 15 ns for ``erf``; these loops have no branches, so that the compiler
 makes them work on a vector of numbers at once, at a fifth of the time and the same accuracy.
@@ -9,7 +9,7 @@ from functools import partial
 
 import numpy as np
 
-from pymc_nnsteps.kernels.jit import Kernel, fused, inline
+from pymc_nnsteps.kernels.jit import Kernel, fused, inline, jit
 
 SCALED_ERFC = (
     9.862533510345587e-10, -3.1813541434969274e-09, -1.3312919661038687e-08,
@@ -82,6 +82,29 @@ def exp_negative(y: float) -> float:
     r = (above - n * LOG_2_HIGH) - n * LOG_2_LOW
     bits = (np.float64(shifted).view(np.int64) + 1023) << 52
     return (1.0 + r * expm1_over_x(r)) * np.int64(bits).view(np.float64)
+
+
+@inline
+def expm1_negative(y: float) -> float:
+    """``exp(y) - 1`` for ``y <= 0``."""
+    above = max(y, SMALLEST)
+    shifted = above * LOG2_E + ROUNDING
+    n = shifted - ROUNDING
+    r = (above - n * LOG_2_HIGH) - n * LOG_2_LOW
+    power = np.int64((np.float64(shifted).view(np.int64) + 1023) << 52).view(np.float64)
+    return power * (r * expm1_over_x(r)) + (power - 1.0)
+
+
+@jit
+def tanh(x: np.ndarray) -> np.ndarray:
+    """The hyperbolic tangent of an array, ``-E / (E + 2)`` of ``E = exp(-2 |x|) - 1``."""
+    result = np.empty(x.shape, x.dtype)
+    given, found = x.ravel(), result.ravel()
+    for i in range(given.size):
+        e = expm1_negative(-2.0 * abs(given[i]))
+        value = math.copysign(e / (e + 2.0), given[i])
+        found[i] = value if given[i] == given[i] else given[i]
+    return result
 
 
 @inline

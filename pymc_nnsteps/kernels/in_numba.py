@@ -13,8 +13,6 @@ from numba.extending import models, register_model, typeof_impl
 from pymc_nnsteps.kernels.expressions import fields_of
 from pymc_nnsteps.kernels.jit import Kernel, digest, grouped, parameters
 
-FastMath = bool | set[str]
-
 
 class KernelType(types.Dispatcher):
     """Type of a kernel, which says all: as an argument it is no address, which none could keep."""
@@ -33,7 +31,7 @@ def _nothing(context: Any, builder: Any, kind: KernelType, kernel: Kernel) -> An
     return context.get_dummy_value()
 
 
-def jit(function: Callable[..., Any], *, fastmath: FastMath = False) -> Any:
+def jit(function: Callable[..., Any]) -> Any:
     """Compile, and keep the result on disk where there is a directory to write to.
 
     ``fastmath`` is refused explicitly: a kernel would inherit it from the graph that calls
@@ -42,16 +40,16 @@ def jit(function: Callable[..., Any], *, fastmath: FastMath = False) -> Any:
     Numba stamps what it keeps with the text of the function's own file. The stamp here is that of
     all files of kernels, so that a kernel is compiled again if one that it calls has changed.
     """
-    kernel: Any = numba.njit(error_model="numpy", fastmath=fastmath)(function)
+    kernel: Any = numba.njit(error_model="numpy", fastmath=False)(function)
     with contextlib.suppress(RuntimeError):
         kernel.enable_caching()
         kernel._cache._cache_file._source_stamp = digest()
     return kernel
 
 
-def inline(function: Callable[..., Any], *, fastmath: FastMath = False) -> Any:
+def inline(function: Callable[..., Any]) -> Any:
     """Compile into each kernel that calls it."""
-    return numba.njit(error_model="numpy", fastmath=fastmath, forceinline=True)(function)
+    return numba.njit(error_model="numpy", fastmath=False, forceinline=True)(function)
 
 
 def of_arrays(kernel: Kernel) -> Any:
