@@ -23,7 +23,6 @@ from pytensor.graph.op import Op
 from pytensor.graph.rewriting.basic import GraphRewriter
 from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 from pytensor.link.c.op import COp, _NoPythonCOp
-from pytensor.link.numba.linker import NumbaLinker
 from pytensor.link.vm import VMLinker
 from pytensor.scalar.basic import Exp, Neg, ScalarMaximum, ScalarOp, Tanh
 from pytensor.scalar.math import Erf, Erfc
@@ -98,29 +97,11 @@ def c_by_default(compile_kwargs: dict[str, Any] | None = None) -> dict[str, Any]
     return options | {"mode": KeptMode(Machine(use_cloop=True), mode.provided_optimizer)}
 
 
-class ExactNumbaLinker(NumbaLinker):
-    """Numba without leave to reorder sums.
-
-    With it, code that was just compiled rounds otherwise than the same code from the cache.
-    """
-
-    @override
-    def fgraph_convert(self, *arguments: Any, **options: Any) -> Any:
-        with pytensor.config.change_flags(numba__fastmath=False):
-            return super().fgraph_convert(*arguments, **options)
-
-    @override
-    def jit_compile(self, fn_and_cache: Any) -> Any:
-        with pytensor.config.change_flags(numba__fastmath=False):
-            return super().jit_compile(fn_and_cache)
-
-
 def numba_by_default(compile_kwargs: dict[str, Any] | None = None) -> dict[str, Any]:
     """Options of :func:`pymc.pytensorf.compile` with a mode: Numba's, unless there is one."""
     options = {} if compile_kwargs is None else compile_kwargs
-    mode = Mode(ExactNumbaLinker(), NUMBA.provided_optimizer)
     own = (Replace(multiplied), FIRST), (Replace(of_matrix_in_numba), BEFORE_FUSION)
-    return {"mode": mode.register(*own)} | options
+    return {"mode": NUMBA.register(*own)} | options
 
 
 def drawing(options: dict[str, Any]) -> dict[str, Any]:
