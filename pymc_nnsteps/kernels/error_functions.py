@@ -74,25 +74,21 @@ def expm1_over_x(x: float) -> float:
 
 
 @inline
-def exp_negative(y: float) -> float:
-    """``exp(y)`` for ``y <= 0``."""
+def split_exp(y: float) -> tuple[float, float]:
+    """A power of two p, and a small d: ``exp(y) = p (1 + d)`` for ``y <= 0``."""
     above = max(y, SMALLEST)
     shifted = above * LOG2_E + ROUNDING
     n = shifted - ROUNDING
     r = (above - n * LOG_2_HIGH) - n * LOG_2_LOW
     bits = (np.float64(shifted).view(np.int64) + 1023) << 52
-    return (1.0 + r * expm1_over_x(r)) * np.int64(bits).view(np.float64)
+    return np.int64(bits).view(np.float64), r * expm1_over_x(r)
 
 
 @inline
-def expm1_negative(y: float) -> float:
-    """``exp(y) - 1`` for ``y <= 0``."""
-    above = max(y, SMALLEST)
-    shifted = above * LOG2_E + ROUNDING
-    n = shifted - ROUNDING
-    r = (above - n * LOG_2_HIGH) - n * LOG_2_LOW
-    power = np.int64((np.float64(shifted).view(np.int64) + 1023) << 52).view(np.float64)
-    return power * (r * expm1_over_x(r)) + (power - 1.0)
+def exp_negative(y: float) -> float:
+    """``exp(y)`` for ``y <= 0``."""
+    power, rest = split_exp(y)
+    return (1.0 + rest) * power
 
 
 @jit
@@ -101,7 +97,8 @@ def tanh(x: np.ndarray) -> np.ndarray:
     result = np.empty(x.shape, x.dtype)
     given, found = x.ravel(), result.ravel()
     for i in range(given.size):
-        e = expm1_negative(-2.0 * abs(given[i]))
+        power, rest = split_exp(-2.0 * abs(given[i]))
+        e = power * rest + (power - 1.0)
         value = math.copysign(e / (e + 2.0), given[i])
         found[i] = value if given[i] == given[i] else given[i]
     return result

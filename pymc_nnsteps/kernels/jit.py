@@ -4,27 +4,24 @@ A kernel is written in Python. A sweep in C calls what a C++ compiler makes of i
 (:mod:`.translation`); Numba compiles it where a graph is compiled to Numba, and where there is no
 compiler. Both do the same arithmetic in the same order.
 
-PyTensor is told of kernels for Numba once it asks: to import Numba takes a second. A sweep in C
-needs neither Numba nor PyTensor's functions for it, which are imported with the first graph that is
-compiled to Numba.
+PyTensor is told of kernels for Numba with the first graph that is compiled to Numba: to import
+Numba takes a second, and a sweep in C does not need it.
 """
 
 import functools
-import importlib.util
 import inspect
 import itertools
-import sys
-from collections.abc import Callable, Iterable, Sequence
-from importlib.abc import MetaPathFinder
-from importlib.machinery import ModuleSpec
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from types import ModuleType
 from typing import Any, override
 
 import numpy as np
 import pytensor
+from pytensor.compile.mode import optdb
 from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.op import Op
+from pytensor.graph.rewriting.basic import GraphRewriter
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.random.type import RandomGeneratorType
 from pytensor.tensor.type import TensorType
@@ -250,40 +247,24 @@ def version() -> int:
     return int(digest(), 16)
 
 
-MODULE = "pytensor.link.numba.dispatch"
+_WAITING: list[Callable[[], None]] = []
+"""Calls that state what graphs of Numba call, until there is one."""
 
 
-class _Waiting(MetaPathFinder):
-    """Calls functions after the import of :data:`MODULE`."""
-
-    def __init__(self) -> None:
-        self.calls: list[Callable[[], None]] = []
+class _StateFunctions(GraphRewriter):
+    """Makes the calls that wait; PyTensor's linker requires it ahead of each graph of Numba."""
 
     @override
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        if fullname != MODULE:
-            return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(fullname)
-        if spec is not None and spec.loader is not None:
-            run = spec.loader.exec_module
-
-            def run_and_call(module: ModuleType) -> None:
-                run(module)
-                for call in self.calls:
-                    call()
-
-            spec.loader.exec_module = run_and_call  # type: ignore[method-assign]
-        return spec
+    def apply(self, fgraph: FunctionGraph) -> None:
+        while _WAITING:
+            _WAITING.pop()()
 
 
-_WAITING = _Waiting()
+optdb.register("pymc_nnsteps_numba", _StateFunctions(), "numba", position=0)
 
 
 def in_numba(kind: type[Op], function_of: Callable[[Any, Apply], Any]) -> None:
-    """State what graphs of Numba call for Ops of a kind, once PyTensor's part for Numba is there.
+    """State what graphs of Numba call for Ops of a kind.
 
     It is kept under the Op's text and the types of its results.
     """
@@ -302,9 +283,4 @@ def in_numba(kind: type[Op], function_of: Callable[[Any, Apply], Any]) -> None:
         else:
             basic.register_funcify_and_cache_key(kind)(named)
 
-    if MODULE in sys.modules:
-        register()
-    else:
-        _WAITING.calls.append(register)
-        if _WAITING not in sys.meta_path:
-            sys.meta_path.insert(0, _WAITING)
+    _WAITING.append(register)
