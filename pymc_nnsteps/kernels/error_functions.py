@@ -95,7 +95,7 @@ def exp_negative(y: float) -> float:
 def tanh(x: np.ndarray) -> np.ndarray:
     """The hyperbolic tangent of an array, ``-E / (E + 2)`` of ``E = exp(-2 |x|) - 1``."""
     result = np.empty(x.shape, x.dtype)
-    given, found = x.ravel(), result.ravel()
+    given, found = np.ascontiguousarray(x).reshape(-1), result.reshape(-1)
     for i in range(given.size):
         power, rest = split_exp(-2.0 * abs(given[i]))
         e = power * rest + (power - 1.0)

@@ -265,7 +265,8 @@ class Graph:
         translation = Translation(fgraph)
         text = translation.text()
         headers: tuple[str | Path, ...] = (*HEADERS, *translation.headers)
-        self._name = native.digest(" ".join((jit.digest(), *translation.headers, text)))
+        read = (h.read_text() if isinstance(h, Path) else h for h in headers)
+        self._name = native.digest(" ".join((*read, text)))
         visible = 'extern "C" __attribute__((visibility("default")))'
         own = f"own_{self._name}"
         source = (

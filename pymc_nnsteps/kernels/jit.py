@@ -72,7 +72,19 @@ class Kernel:
         """What Numba compiles."""
         from pymc_nnsteps.kernels import in_numba
 
-        return (in_numba.inline if self.is_inline else in_numba.jit)(self._function)
+        if self.is_inline:
+            return in_numba.inline(self._function)
+        return in_numba.jit(self._function, self.digest)
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """A name that changes with the code, and with what it names: constants, tuples, kernels."""
+        function, code = self._function, self._function.__code__
+        constants = [each for each in code.co_consts if each != function.__doc__]
+        of_code = code.co_code, code.co_varnames, code.co_names, constants
+        named = [*function.__annotations__.values(), *map(function.__globals__.get, code.co_names)]
+        kind = self.__name__, self.is_inline, self._flags
+        return native.digest(repr((translator(), kind, of_code, [text_of(each) for each in named])))
 
     @functools.cached_property
     def numba_of_arrays(self) -> Any:
@@ -105,7 +117,7 @@ class Kernel:
 
     def unit(self, types: str) -> dict[str, native.TranslationUnit]:
         """What is built for arguments of these types, by its name."""
-        name = native.digest(f"{digest()} {self.__module__}.{self.__name__} {types}")
+        name = native.digest(f"{self.digest} {types}")
         source = functools.partial(self._source, name, types)
         return {name: native.TranslationUnit((HEADER,), source, self._flags)}
 
@@ -140,6 +152,24 @@ class Kernel:
             f"using namespace own_{name};\n"
             f"try {{ {give}; }} catch (const Error &e) {{ results->error = e; }} }}\n"
         )
+
+
+def text_of(value: Any) -> str:
+    """Text that changes with what a kernel names."""
+    if isinstance(value, Kernel):
+        return value.digest
+    if isinstance(value, np.ndarray):
+        return f"{value.dtype} {value.tobytes()!r}"
+    if fields_of(value):
+        return repr({name: text_of(kind) for name, kind in value.__annotations__.items()})
+    return repr(value).partition(" at 0x")[0]  # of a function, which has the name of a method
+
+
+@functools.cache
+def translator() -> str:
+    """The text of what translates kernels, and of what they call in C++."""
+    files = [HEADER, *(HERE / f"{name}.py" for name in ("jit", "translation", "expressions"))]
+    return native.digest("".join(file.read_text() for file in files))
 
 
 def parameters(function: Callable[..., Any]) -> list[tuple[str, ...]]:
