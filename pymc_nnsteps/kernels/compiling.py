@@ -35,9 +35,11 @@ from pytensor.tensor.basic import (
     ScalarFromTensor,
     TensorFromScalar,
 )
-from pytensor.tensor.blas import BatchedDot, Dot22
+from pytensor.tensor.blas import BatchedDot, Dot22, Dot22Scalar
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
+from pytensor.tensor.linalg.decomposition.cholesky import Cholesky
+from pytensor.tensor.linalg.solvers.triangular import SolveTriangular
 from pytensor.tensor.math import mul
 from pytensor.tensor.random.basic import ScipyRandomVariable
 from pytensor.tensor.shape import Reshape, Shape_i, SpecifyShape
@@ -211,9 +213,11 @@ VIEWS = (
     BatchedDot,
     CAReduce,
     CheckAndRaise,
+    Cholesky,
     DeepCopyOp,
     DimShuffle,
     Dot22,
+    Dot22Scalar,
     IncSubtensor,
     Join,
     MakeVector,
@@ -221,11 +225,12 @@ VIEWS = (
     ScalarFromTensor,
     ScalarOp,
     Shape_i,
+    SolveTriangular,
     SpecifyShape,
     Subtensor,
     TensorFromScalar,
 )
-"""Operations that rearrange or describe arrays, and are about as fast in Python."""
+"""Operations that rearrange or describe arrays, or call BLAS and LAPACK, as fast in Python."""
 
 
 FEW = 1000

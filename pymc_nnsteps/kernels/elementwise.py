@@ -9,7 +9,6 @@ import re
 from collections.abc import Sequence
 from typing import Any, override
 
-import numpy as np
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.op import Op

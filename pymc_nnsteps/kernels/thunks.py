@@ -13,11 +13,14 @@ from typing import Any
 
 import numpy as np
 import pytensor
+import scipy.linalg
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.op import Op
 from pytensor.tensor.basic import Join
-from pytensor.tensor.blas import Dot22
+from pytensor.tensor.blas import Dot22, Dot22Scalar
 from pytensor.tensor.elemwise import CAReduce, DimShuffle
+from pytensor.tensor.linalg.decomposition.cholesky import Cholesky
+from pytensor.tensor.linalg.solvers.triangular import SolveTriangular
 from pytensor.tensor.math import Sum
 from pytensor.tensor.shape import Reshape, SpecifyShape
 from pytensor.tensor.subtensor import Subtensor, unflatten_index_variables
@@ -203,4 +206,53 @@ def _reduce(op: CAReduce, node: Apply) -> tuple[Function, list[Variable]] | None
 
 @function_of.register
 def _multiply(op: Dot22, node: Apply) -> tuple[Function, list[Variable]]:
-    return np.dot, node.inputs
+    return np.ndarray.dot, node.inputs
+
+
+@function_of.register
+def _multiply_scaled(op: Dot22Scalar, node: Apply) -> tuple[Function, list[Variable]]:
+    def multiply(x: np.ndarray, y: np.ndarray, factor: np.ndarray) -> np.ndarray:
+        product: np.ndarray = x.dot(y)
+        product *= factor
+        return product
+
+    return multiply, node.inputs
+
+
+@function_of.register
+def _factorise(op: Cholesky, node: Apply) -> tuple[Function, list[Variable]]:
+    [potrf] = scipy.linalg.get_lapack_funcs(("potrf",), dtype=node.outputs[0].type.dtype)
+    lower, overwrite = op.lower, op.overwrite_a
+
+    def factorise(x: np.ndarray) -> np.ndarray:
+        if not x.size:
+            return np.empty_like(x, potrf.dtype)
+        if overwrite and x.flags.c_contiguous:
+            factor, failed = potrf(x.T, not lower, True, True)
+            factor = factor.T
+        else:
+            factor, failed = potrf(x, lower, True, overwrite)
+        if failed:
+            factor[...] = np.nan
+        return factor
+
+    return factorise, node.inputs
+
+
+@function_of.register
+def _solve(op: SolveTriangular, node: Apply) -> tuple[Function, list[Variable]]:
+    [trtrs] = scipy.linalg.get_lapack_funcs(("trtrs",), dtype=node.outputs[0].type.dtype)
+    lower, unit, overwrite = op.lower, op.unit_diagonal, op.overwrite_b
+
+    def solve(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        if not b.size:
+            return np.empty_like(b, trtrs.dtype)
+        if a.flags.f_contiguous:
+            x, failed = trtrs(a, b, lower, 0, unit, overwrite_b=overwrite)
+        else:
+            x, failed = trtrs(a.T, b, not lower, 1, unit, overwrite_b=overwrite)
+        if failed:
+            x[...] = np.nan
+        return x
+
+    return solve, node.inputs
