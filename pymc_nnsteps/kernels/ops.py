@@ -67,7 +67,8 @@ class KernelOp(Op):
         self, node: Apply, storage_map: Any, compute_map: Any, no_recycling: Any, impl: Any = None
     ) -> Any:
         """A thunk that calls the kernel."""
-        return storing(self.kernel, node.inputs, node.outputs, storage_map, compute_map)
+        kernel, types = self.calls(node)
+        return storing(kernel.bound(types), node.inputs, node.outputs, storage_map, compute_map)
 
     def perform(self, node: Apply, inputs: Sequence[np.ndarray], outputs: list[list[Any]]) -> None:
         """Call the kernel."""
