@@ -32,7 +32,7 @@ from pymc_nnsteps.diagnostics import diagnose
 from pymc_nnsteps.models import Model, bow_tie, hierarchical_mlp, intermediate_noise_mlp
 from pymc_nnsteps.prediction import predict, without_latents
 from pymc_nnsteps.prediction.new_inputs import Kind
-from pymc_nnsteps.tables import columns_of_no_numbers, encoded
+from pymc_nnsteps.tables import encoded
 
 BUILDERS: dict[str, Callable[..., pm.Model]] = {
     "hierarchical": hierarchical_mlp,
@@ -142,7 +142,7 @@ class NetworkEstimator(BaseEstimator):
         if self._imputes:
             options["ensure_all_finite"] = "allow-nan"
         if reset:
-            has_text = bool(columns_of_no_numbers(X))
+            has_text = bool(_columns_of_no_numbers(X))
             self._labels = encoded("X", X, ("obs", "feature")).columns if has_text else None
         if self._labels is None:
             return validate_data(self, X, *y, dtype="float64", reset=reset, **options)
@@ -230,3 +230,14 @@ def repeated(
         )
     times = weights.astype("int64")
     return rows.repeat(times, axis=0), targets.repeat(times, axis=0)
+
+
+def _columns_of_no_numbers(table: Any) -> list[Any]:
+    """Names of the columns of a table that have text, dates, or the like."""
+    found = []
+    for name in getattr(table, "columns", ()):
+        try:
+            np.asarray(table[name], dtype="float64")
+        except (TypeError, ValueError):
+            found.append(name)
+    return found

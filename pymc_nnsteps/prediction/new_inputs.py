@@ -475,4 +475,12 @@ def _table(
         drawn = np.isnan(X) & imputation.missing.any(axis=0)
         advice = "the model has laws of columns with missing entries among its own rows only"
         require_finite(argument, np.where(drawn, 0, X), advice, columns)
+        for each in imputation.categories:
+            gone = np.isnan(X[:, each.numbers]).sum(axis=1)
+            if rows := np.flatnonzero((gone > 0) & (gone < len(each.numbers))).tolist():
+                raise ValueError(
+                    f"{argument} has NaN in some but not all of the columns "
+                    f"{each.numbers.tolist()} in row {rows[0]}, which are indicators of one "
+                    "category; make all of them NaN, or none."
+                )
     return table, X

@@ -163,14 +163,15 @@ def with_network(noisy):
 
 
 def whole_sweeps(model, noisy):
+    """Levels first: of an error in the last draw before new targets, these would tell nothing."""
     levels = ImputedLevels(model=model)
     if noisy:
         rest = [rv for rv in model.free_RVs if rv.name != "inputs::depot_missing"]
-        return CompoundStep([nns.Gibbs(rest, model=model), levels])
+        return CompoundStep([levels, nns.Gibbs(rest, model=model)])
     moved = ["w", "v", "inputs::age_missing"]
     laws = [f"inputs::{name}" for name in ("age_weights", "age_sigma", "depot_shares")]
     by_hmc = nns.HMC(moved, step_size=0.7, longest=10, model=model)
-    return CompoundStep([by_hmc, nns.Gibbs(laws, model=model), levels])
+    return CompoundStep([levels, by_hmc, nns.Gibbs(laws, model=model)])
 
 
 def residuals(model, X, history, rng):
