@@ -244,6 +244,8 @@ def _are_positions(labels: pd.Index) -> bool:
 def _names(name: str, columns: pd.Index) -> tuple[object, ...]:
     if columns.nlevels > 1:
         raise ValueError(f"{name} has columns with several levels; flatten them to one name each.")
+    if columns.hasnans:
+        raise ValueError(f"{name} has a column without a name; give it one.")
     twice = columns[columns.duplicated()]
     if len(twice):
         raise ValueError(f"{name} has several columns {twice[0]!r}; give each a name of its own.")

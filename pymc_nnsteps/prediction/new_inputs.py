@@ -338,7 +338,10 @@ def _with_groups(
                 f"groups must be a dict from names of pm.Data, which are {', '.join(numbered)}."
             )
         groups = {numbered[0]: groups}
-    return _by_name(X, model, container) | groups
+    given = _by_name(X, model, container)
+    if twice := [name for name in groups if name in given]:
+        raise ValueError(f"groups has {twice[0]!r}, which X_new has too; leave out one of them.")
+    return given | groups
 
 
 def _by_name(X: object, model: pm.Model, container: TensorSharedVariable) -> dict[Any, object]:
@@ -474,6 +477,8 @@ def _table(
     else:
         drawn = np.isnan(X) & imputation.missing.any(axis=0)
         advice = "the model has laws of columns with missing entries among its own rows only"
+        if np.isinf(X).any():
+            advice = "make those NaN that are to be drawn"
         require_finite(argument, np.where(drawn, 0, X), advice, columns)
         for each in imputation.categories:
             gone = np.isnan(X[:, each.numbers]).sum(axis=1)

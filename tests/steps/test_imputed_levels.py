@@ -236,7 +236,7 @@ def joint_scores(noisy):
 def test_joint_distribution_with_targets_of_a_network(noisy):
     """Geweke's test of numbers, levels, their laws and the weights of a network.
 
-    Would catch a law of entries left out of a proposal, and levels that do not see the network.
+    Would catch levels without their shares or without the network, and a wrong law of entries.
     """
     scores = joint_scores(noisy)
     limit = bonferroni_limit(len(scores), LEVEL)

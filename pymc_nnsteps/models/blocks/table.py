@@ -83,6 +83,6 @@ def table(
     dims_of_columns = inputs.dims(dims[1])
     every_dim = {dims[0]: Dim(len(inputs.table)), **dims_of_columns}
     check_names(model, [name, *(each.name for each in inputs.embeddings)], every_dim)
-    check_dims(model, every_dim)
+    check_dims(model, every_dim, f'name the columns by dims=("{dims[0]}", "{name}_feature")')
     add_dims(model, dims_of_columns)
     return inputs.add(name, (dims[0], dims[1]))
