@@ -222,9 +222,7 @@ def imputations_of(model: pm.Model) -> list[Imputation]:
     return [each for each in found if each is not None]
 
 
-def with_missing(
-    model: pm.Model, rows: Mapping[Variable, NDArray[Any]]
-) -> dict[Variable, NDArray[Any]]:
+def with_missing(model: pm.Model, rows: Mapping[Any, NDArray[Any]]) -> dict[Variable, NDArray[Any]]:
     """Values of data, of the rows that tables hold with NaN where their entries are missing."""
     found = dict(rows)
     for each in imputations_of(model):
