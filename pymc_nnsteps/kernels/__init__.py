@@ -25,6 +25,6 @@ module               its subject
 ``lattice``          the choice of a point of a lattice, and scales stepped in by it
 ``ops``              kernels as PyTensor Ops
 ``trajectories``     trajectories of Hamiltonian Monte Carlo
-``error_functions``  erf and erfc of whole arrays
+``error_functions``  erf, erfc and tanh of whole arrays
 ===================  ===================================================================
 """

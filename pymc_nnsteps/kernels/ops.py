@@ -28,7 +28,7 @@ from pymc_nnsteps.kernels import (
     linear_algebra,
     outgoing_weights,
 )
-from pymc_nnsteps.kernels.jit import Call, Kernel, entries, types_of, version, when_numba
+from pymc_nnsteps.kernels.jit import Call, Kernel, entries, in_numba, types_of
 from pymc_nnsteps.kernels.thunks import storing
 
 
@@ -66,7 +66,8 @@ class KernelOp(Op):
         self, node: Apply, storage_map: Any, compute_map: Any, no_recycling: Any, impl: Any = None
     ) -> Any:
         """A thunk that calls the kernel."""
-        return storing(self.kernel, node.inputs, node.outputs, storage_map, compute_map)
+        kernel, types = self.calls(node)
+        return storing(kernel.bound(types), node.inputs, node.outputs, storage_map, compute_map)
 
     def perform(self, node: Apply, inputs: Sequence[np.ndarray], outputs: list[list[Any]]) -> None:
         """Call the kernel."""
@@ -118,15 +119,7 @@ class UnlessLost(OpFromGraph):
             super().perform(node, inputs, outputs)
 
 
-@when_numba
-def _register() -> None:
-    from pytensor.link.numba.dispatch.basic import register_funcify_and_cache_key
-
-    def kernel(op: KernelOp, node: Apply, **options: Any) -> tuple[Any, str]:
-        return op.kernel.numba_of_arrays, f"{op.name}-{version()}"
-
-    register_funcify_and_cache_key(KernelOp)(kernel)
-
+in_numba(KernelOp, lambda op, node: op.kernel.numba_of_arrays)
 
 refuse_lost: Any = KernelOp(linear_algebra, "refuse_lost", (2,))
 sum_over_variances: Any = KernelOp(lattice, "sum_over_variances", (1,))
