@@ -28,20 +28,27 @@ from pytensor.link.vm import VMLinker
 from pytensor.scalar.basic import Exp, Neg, ScalarMaximum, ScalarOp, Tanh
 from pytensor.scalar.math import Erf, Erfc
 from pytensor.tensor.blas.blas_c import BaseBLAS
-from pytensor.tensor.blas.gemm import Dot22Scalar, Gemm
+from pytensor.tensor.blas.gemm import Gemm
 from pytensor.tensor.blockwise import Blockwise
-from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
+from pytensor.tensor.elemwise import CAReduce, Elemwise
 from pytensor.tensor.math import mul
 from pytensor.tensor.random.basic import ScipyRandomVariable
 from pytensor.tensor.subtensor import AdvancedIncSubtensor, AdvancedSubtensor
 
-from pymc_nnsteps.kernels import elementwise
 from pymc_nnsteps.kernels.elementwise import UseLoops
 from pymc_nnsteps.kernels.error_functions import erf, erfc, tanh
 from pymc_nnsteps.kernels.jit import Call, called, in_numba
 from pymc_nnsteps.kernels.ops import UnlessLost
 from pymc_nnsteps.kernels.rewriting import KeptMode
-from pymc_nnsteps.kernels.thunks import computed, function_of, storing
+from pymc_nnsteps.kernels.thunks import (
+    function_of,
+    in_c,
+    loops,
+    prepared,
+    repeated_axes,
+    step_of,
+    storing,
+)
 
 FIRST, BEFORE_FUSION, LAST = 0.5, 48, 200
 """Positions among PyTensor's rewrites."""
@@ -167,21 +174,18 @@ class InPython(Op):
     def make_thunk(
         self, node: Apply, storage_map: Any, compute_map: Any, no_recycling: Any, impl: Any = None
     ) -> Any:
-        if not isinstance(self.op, DimShuffle):
-            if found := function_of(self.op, node):
-                return storing(*found, node.outputs, storage_map, compute_map)
-            return super().make_thunk(node, storage_map, compute_map, no_recycling, impl)
-        order = tuple(-1 if axis == "x" else axis for axis in self.op.new_order)
-        given, view = ((storage_map[v],) for v in (*node.inputs, *node.outputs))
-        done = computed(compute_map, node.outputs)
-        return elementwise.thunk(elementwise.loops().view, order, given, view, done)
+        if pytensor.config.cxx and (step := step_of(self.op, node)):
+            return in_c(node, *step, storage_map, compute_map)
+        if found := function_of(self.op, node):
+            return storing(*found, node.outputs, storage_map, compute_map)
+        return super().make_thunk(node, storage_map, compute_map, no_recycling, impl)
 
     @override
     def perform(self, node: Apply, inputs: Any, output_storage: Any) -> None:
         self.op.perform(node, inputs, output_storage)
 
 
-IN_C = (BaseBLAS, Blockwise, Dot22Scalar, Elemwise, Gemm, _NoPythonCOp)
+IN_C = (BaseBLAS, Blockwise, Elemwise, Gemm, _NoPythonCOp)
 """Operations with C code that compute; others rearrange arrays, and are about as fast in Python."""
 
 FEW = 1000
@@ -260,6 +264,17 @@ class OfMatrix(Op):
     def make_node(self, *inputs: Variable) -> Apply:
         [matrix] = _matrices(inputs)
         return Apply(self, list(inputs), [matrix.type()])
+
+    @override
+    def make_thunk(
+        self, node: Apply, storage_map: Any, compute_map: Any, no_recycling: Any, impl: Any = None
+    ) -> Any:
+        """NumPy's own loop, where it is one of its functions."""
+        function = OF_MATRICES[type(self.scalar_op)]
+        if not (isinstance(function, np.ufunc) and pytensor.config.cxx):
+            return super().make_thunk(node, storage_map, compute_map, no_recycling, impl)
+        step = prepared(node, function, repeated_axes(node))
+        return in_c(node, loops().loop, step, storage_map, compute_map)
 
     @override
     def perform(self, node: Apply, inputs: Any, output_storage: Any) -> None:

@@ -106,6 +106,19 @@ class Kernel:
             return self._returned(*found) if self._returned else found
         return found[0] if found else None
 
+    def bound(self, types: str | None, *, draws: bool = False) -> Callable[..., Any]:
+        """The same for arguments of these types, without Python where it is built for them.
+
+        One that ``draws`` fills an array of the first parameter's shape, and gives the generator
+        and the array.
+        """
+        if types is None or not pytensor.config.cxx:
+            return self
+        self._prepare(types)
+        bind = calls().bind_draw if draws else calls().bind
+        bound: Callable[..., Any] = bind(self._ready[types], types, self)
+        return bound
+
     def _prepare(self, types: str) -> None:
         """Look up what is to be called for these types, or build it."""
         if types not in self._ready:

@@ -18,7 +18,6 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_nnsteps.kernels import (
     bands,
     chain,
-    collapse,
     gated_trajectories,
     interweaving,
     interwoven_gates,
@@ -68,7 +67,8 @@ class KernelOp(Op):
         self, node: Apply, storage_map: Any, compute_map: Any, no_recycling: Any, impl: Any = None
     ) -> Any:
         """A thunk that calls the kernel."""
-        return storing(self.kernel, node.inputs, node.outputs, storage_map, compute_map)
+        kernel, types = self.calls(node)
+        return storing(kernel.bound(types), node.inputs, node.outputs, storage_map, compute_map)
 
     def perform(self, node: Apply, inputs: Sequence[np.ndarray], outputs: list[list[Any]]) -> None:
         """Call the kernel."""
@@ -134,8 +134,6 @@ draw_labels: Any = KernelOp(labels, "draw_labels", (2,))
 draw_few_rows: Any = KernelOp(labels, "draw_few_rows", (2,))
 draw_precisions: Any = KernelOp(labels, "draw_precisions", (2, 3))
 draw_tridiagonal: Any = KernelOp(bands, "draw_tridiagonal", (2,))
-draw_collapsed_gates: Any = KernelOp(collapse, "draw_collapsed_gates", (2,))
-collapsed_information: Any = KernelOp(collapse, "collapsed_information", (2, 2))
 add_products: Any = KernelOp(linear_algebra, "add_products", (2,))
 see_groups: Any = KernelOp(linear_algebra, "see_groups", (2,))
 draw_chain: Any = KernelOp(chain, "draw_chain", (3,))

@@ -60,7 +60,8 @@ transformations with multiple roots. The American Statistician 30.
 """
 
 import math
-from typing import Any
+from collections.abc import Callable
+from typing import Any, override
 
 import numpy as np
 import pytensor.tensor as pt
@@ -250,6 +251,21 @@ class GeneralizedInverseGaussianRV(DirectRV):
     def calls(self, node: Apply) -> Call:
         """The kernel, and the types that it is called with."""
         return generalized_inverse_gaussian_kernel, f"g0d1d1d1{LETTERS[self.dtype]}1"
+
+    @override
+    def function_of(self, node: Apply) -> tuple[Callable[..., Any], list[Variable]]:
+        rng, _, *params = node.inputs
+        is_number = all(p.type.ndim == 0 and p.type.dtype == "float64" for p in params)
+        if not is_number or node.outputs[1].type.ndim:
+            return super().function_of(node)
+        kernel = generalized_inverse_gaussian_kernel.bound(self.calls(node)[1])
+
+        def draw(rng: np.random.Generator, *params: np.ndarray) -> tuple[Any, np.ndarray]:
+            out = np.empty(1, self.dtype)
+            kernel(rng, *[param.reshape(1) for param in params], out)
+            return rng, out.reshape(())
+
+        return draw, [rng, *params]
 
     def rng_fn(self, rng: np.random.Generator, *params_and_size: Any) -> np.ndarray:
         """Draw by the kernel, which sees each parameter whole or, if constant, as one element."""

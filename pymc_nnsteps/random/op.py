@@ -18,13 +18,13 @@ The last argument is filled and returned. Tests are phrased as rejections, so th
 and does not loop.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, override
 
 import numpy as np
 import pytensor.tensor as pt
 from pytensor import config
-from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.scalar import upcast
 from pytensor.tensor import TensorLike
 from pytensor.tensor.random.basic import UniformRV
@@ -45,13 +45,18 @@ class DirectRV(RandomVariable):
         if not self.inplace:
             return super().make_thunk(node, storage_map, compute_map, no_recycling, impl)
 
+        return storing(*self.function_of(node), node.outputs, storage_map, compute_map)
+
+    def function_of(self, node: Apply) -> tuple[Callable[..., Any], list[Variable]]:
+        """What gives the generator and a draw, and its arguments."""
+
         def draw(
             rng: np.random.Generator, size: np.ndarray | None, *params: np.ndarray
         ) -> tuple[np.random.Generator, Any]:
             lengths = None if size is None else tuple(size.tolist())
             return rng, np.asarray(self.rng_fn(rng, *params, lengths), self.dtype)
 
-        return storing(draw, node.inputs, node.outputs, storage_map, compute_map)
+        return draw, node.inputs
 
 
 class KernelRV(DirectRV):
@@ -69,6 +74,13 @@ class KernelRV(DirectRV):
         parameters, out = self.dist_params(node), node.outputs[1]
         filled = out.type.clone(shape=(None,) * parameters[0].type.ndim)()
         return self.kernel, types_of([node.inputs[0], *parameters, filled])
+
+    @override
+    def function_of(self, node: Apply) -> tuple[Callable[..., Any], list[Variable]]:
+        kernel, types = self.calls(node)
+        if types is None or not config.cxx:
+            return super().function_of(node)
+        return kernel.bound(types, draws=True), [node.inputs[0], *self.dist_params(node)]
 
     def rng_fn(self, rng: np.random.Generator, *params_and_size: Any) -> np.ndarray:
         """Draw by the kernel; the last argument, ``size``, is None."""
@@ -149,6 +161,14 @@ class UnitUniformRV(DirectRV, UniformRV):
 
     NumPy draws them in a fifth of the time that it takes for bounds which may differ by entry.
     """
+
+    @override
+    def function_of(self, node: Apply) -> tuple[Callable[..., Any], list[Variable]]:
+        rng, size, *_ = node.inputs
+        if not isinstance(size, Constant) or self.dtype != "float64":
+            return super().function_of(node)
+        lengths = tuple(size.data.tolist())
+        return lambda rng: (rng, rng.random(lengths)), [rng]
 
     @override
     def rng_fn(self, rng: np.random.Generator, *bounds_and_size: Any) -> np.ndarray:
