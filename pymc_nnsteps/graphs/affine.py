@@ -177,9 +177,9 @@ def _read_elemwise(op: Any, node: Any, operands: Sequence[AffineMap]) -> AffineM
         for form, source in zip(operands, node.inputs, strict=True)
     ]
     match op.scalar_op:
-        case scalar.Add() | scalar.Sub():
-            negative = isinstance(op.scalar_op, scalar.Sub)
-            signs = [1] + [-1 if negative else 1] * (len(forms) - 1)
+        case scalar.Add() | scalar.Sub() | scalar.Neg() as kind:
+            signs = [1 if isinstance(kind, scalar.Add) else -1] * len(forms)
+            signs[0] = -1 if isinstance(kind, scalar.Neg) else 1
             offsets = [
                 form.offset if sign == 1 else -form.offset
                 for sign, form in zip(signs, forms, strict=True)
@@ -190,10 +190,6 @@ def _read_elemwise(op: Any, node: Any, operands: Sequence[AffineMap]) -> AffineM
                 for rv, term in form.terms.items():
                     terms[rv] = add(rv, terms, term if sign == 1 else negate(term))
             return AffineMap(reduce(lambda a, b: a + b, offsets) if offsets else None, terms)
-        case scalar.Neg():
-            [form] = forms
-            offset = None if form.offset is None else -form.offset
-            return AffineMap(offset, {rv: negate(term) for rv, term in form.terms.items()})
         case scalar.Identity() | scalar.Cast() if out.dtype.startswith("float") or not isinstance(
             op.scalar_op, scalar.Cast
         ):
