@@ -124,7 +124,7 @@ def _row(
     notes = law.explain_law(rv)
     for draw in drawing:
         if draw is not law:
-            notes += draw.explain_move(rv)
+            notes += [note for note in draw.explain_move(rv) if note not in notes]
     if note is not None:
         notes.append(note)
     notes.append(f"children: {', '.join(map(describe, children(model, rv))) or 'none'}")

@@ -46,7 +46,7 @@ from pymc_nnsteps.moves.marginal_likelihood import (
     marginal_likelihood,
     samples_of,
 )
-from pymc_nnsteps.moves.noise_scales import find_noise_scale
+from pymc_nnsteps.moves.noise_scales import find_noise_exchange, find_noise_scale
 from pymc_nnsteps.moves.residual_scales import (
     cover,
     find_residual_scales,
@@ -73,6 +73,7 @@ def propose_responses(context: Context) -> None:
         scales = [
             *find_residual_scales(likelihood, blocks, shapes, declined),
             *find_vector_scales(likelihood, blocks, shapes),
+            *find_noise_exchange(likelihood, blocks),
         ]
         noise = find_noise_scale(model, likelihood, blocks)
         draws = [*scales, *(move for move in (noise, effects) if move is not None)]

@@ -70,14 +70,14 @@ from pytensor.graph.basic import Apply, Variable
 from pytensor.tensor import TensorLike
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.kernels.jit import LETTERS, Call, inline, jit, version, when_numba
+from pymc_nnsteps.kernels.jit import LETTERS, Call, in_numba, inline, jit
 from pymc_nnsteps.random.op import (
     Array,
     DirectRV,
     KernelRV,
     draw_elementwise,
+    entry,
     float_dtype,
-    step,
 )
 
 BENT, PLATEAU, SQUARED_NORMAL, GAMMA, CONSTANT = 0, 1, 2, 3, 4
@@ -229,19 +229,12 @@ def generalized_inverse_gaussian_kernel(
     rng: Generator, nu: Array, delta2: Array, lambda2: Array, out: Array
 ) -> Array:
     """Independent generalised inverse Gaussians."""
-    n = out.size
-    i_nu, i_delta2, i_lambda2 = step(nu.size, n), step(delta2.size, n), step(lambda2.size, n)
-    if n == 0:
-        return out
-    kind, inverted, scale, constants = gig_proposal(
-        np.float64(nu[0]), np.float64(delta2[0]), np.float64(lambda2[0])
-    )
-    for i in range(n):
-        if i > 0 and i_nu + i_delta2 + i_lambda2 > 0:
+    vary = max(nu.size, delta2.size, lambda2.size) > 1
+    kind, inverted, scale, constants = CONSTANT, False, math.nan, NO_CONSTANTS
+    for i in range(out.size):
+        if i == 0 or vary:
             kind, inverted, scale, constants = gig_proposal(
-                np.float64(nu[i * i_nu]),
-                np.float64(delta2[i * i_delta2]),
-                np.float64(lambda2[i * i_lambda2]),
+                entry(nu, i), entry(delta2, i), entry(lambda2, i)
             )
         out[i] = draw_gig(rng, kind, inverted, scale, constants)
     return out
@@ -292,14 +285,7 @@ class GeneralizedInverseGaussianRV(DirectRV):
 gig = GeneralizedInverseGaussianRV()
 
 
-@when_numba
-def _register() -> None:
-    from pytensor.link.numba.dispatch.random import numba_core_rv_funcify
-
-    @numba_core_rv_funcify.register(GeneralizedInverseGaussianRV)
-    def entry(op: GeneralizedInverseGaussianRV, node: Apply) -> tuple[Any, int]:
-        """One entry, over which Numba mode loops, and the key of PyTensor's disk cache."""
-        return draw_generalized_inverse_gaussian.numba, version()
+in_numba(GeneralizedInverseGaussianRV, lambda op, node: draw_generalized_inverse_gaussian.numba)
 
 
 def generalized_inverse_gaussian(
@@ -399,17 +385,10 @@ def truncated_generalized_inverse_gaussian_kernel(
     rng: Generator, nu: Array, delta2: Array, lambda2: Array, lower: Array, upper: Array, out: Array
 ) -> Array:
     """Independent generalised inverse Gaussians between bounds."""
-    n = out.size
-    i_nu, i_delta2, i_lambda2 = step(nu.size, n), step(delta2.size, n), step(lambda2.size, n)
-    i_lower, i_upper = step(lower.size, n), step(upper.size, n)
-    for i in range(n):
+    for i in range(out.size):
+        low, high = entry(lower, i), entry(upper, i)
         out[i] = draw_truncated_generalized_inverse_gaussian(
-            rng,
-            np.float64(nu[i * i_nu]),
-            np.float64(delta2[i * i_delta2]),
-            np.float64(lambda2[i * i_lambda2]),
-            np.float64(lower[i * i_lower]),
-            np.float64(upper[i * i_upper]),
+            rng, entry(nu, i), entry(delta2, i), entry(lambda2, i), low, high
         )
     return out
 
@@ -419,10 +398,7 @@ class TruncatedGeneralizedInverseGaussianRV(KernelRV):
 
     name = "truncated_generalized_inverse_gaussian"
     signature = "(n),(d),(l),(a),(b)->(n)"
-    kernel = staticmethod(truncated_generalized_inverse_gaussian_kernel)
-
-
-_truncated = TruncatedGeneralizedInverseGaussianRV()
+    kernel = truncated_generalized_inverse_gaussian_kernel
 
 
 def truncated_generalized_inverse_gaussian(
@@ -448,4 +424,5 @@ def truncated_generalized_inverse_gaussian(
     >>> round(float(pytensor.function([rng], draw)(np.random.default_rng(0)).mean()), 2)
     2.5
     """
-    return draw_elementwise(_truncated, rng, (nu, delta2, lambda2, lower, upper))
+    op = TruncatedGeneralizedInverseGaussianRV()
+    return draw_elementwise(op, rng, (nu, delta2, lambda2, lower, upper))

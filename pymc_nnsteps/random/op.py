@@ -31,7 +31,7 @@ from pytensor.tensor.random.basic import UniformRV
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.kernels.jit import Call, jit, types_of, version, when_numba
+from pymc_nnsteps.kernels.jit import Call, in_numba, inline, jit, types_of
 from pymc_nnsteps.kernels.thunks import storing
 
 
@@ -88,15 +88,13 @@ class KernelRV(DirectRV):
         return self.kernel(rng, *params, np.empty(params[0].shape, self.dtype))
 
 
-@when_numba
-def _register() -> None:
-    from pytensor.link.numba.dispatch.random import numba_core_rv_funcify
+def _kernel(op: KernelRV, node: Apply) -> Any:
+    """The kernel, told to fill the graph's own buffer."""
+    op.kernel.numba.handles_out = True
+    return op.kernel.numba
 
-    @numba_core_rv_funcify.register(KernelRV)
-    def kernel(op: KernelRV, node: Apply) -> tuple[Any, int]:
-        """The kernel, told to fill the graph's own buffer, and the key of PyTensor's disk cache."""
-        op.kernel.numba.handles_out = True
-        return op.kernel.numba, version()
+
+in_numba(KernelRV, _kernel)
 
 
 def float_dtype(*params: TensorVariable) -> str:
@@ -140,6 +138,12 @@ def draw_elementwise(
 
 
 Array = np.ndarray
+
+
+@inline
+def entry(parameter: Array, i: int) -> float:
+    """Entry of a parameter, or the only one."""
+    return np.float64(parameter[min(i, parameter.size - 1)])
 
 
 @jit

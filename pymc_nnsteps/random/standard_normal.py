@@ -152,7 +152,7 @@ class StandardNormalRV(KernelRV):
     """Standard normals of a shape, which is the parameter; used through `standard_normal`."""
 
     name = "standard_normal"
-    kernel = staticmethod(standard_normal_kernel)
+    kernel = standard_normal_kernel
 
     @override
     def _supp_shape_from_params(self, dist_params: Any, param_shapes: Any = None) -> list[Any]:

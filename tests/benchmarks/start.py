@@ -1,8 +1,9 @@
 """From import to the first draw and prediction: seconds of CPU, compilers included.
 
 Each builder's default model of the README's data, beside PyMC's own NUTS on a network without
-noise. Cold: PyTensor's and Numba's caches of compiled code are empty. Python's bytecode is there in
-both cases, as after an installation by pip.
+noise, with PyMC's own predictions, and on the same model, where it can draw that. Cold: PyTensor's
+and Numba's caches of compiled code are empty. Python's bytecode is there in both cases, as after an
+installation by pip.
 """
 
 import compileall
@@ -16,7 +17,15 @@ from pathlib import Path
 from typing import Any
 
 STAGES = ("import", "build", "first draw", "predict", "log_likelihood")
-NETWORKS = ("NUTS", "intermediate_noise_mlp", "bow_tie", "hierarchical_mlp", "wide_mlp")
+NETWORKS = (
+    "NUTS",
+    "intermediate_noise_mlp",
+    "NUTS intermediate_noise_mlp",
+    "bow_tie",
+    "hierarchical_mlp",
+    "NUTS hierarchical_mlp",
+    "wide_mlp",
+)
 
 
 def main() -> None:
@@ -24,7 +33,7 @@ def main() -> None:
     from tests.benchmarks.timing import run_program
 
     compileall.compile_dir(Path(pymc_nnsteps.__file__).parent, quiet=1)
-    print(" " * 30 + "".join(f"{name:>16}" for name in (*STAGES, "total")))
+    print(" " * 36 + "".join(f"{name:>16}" for name in (*STAGES, "total")))
     for network in NETWORKS:
         with tempfile.TemporaryDirectory() as directory:
             caches = {
@@ -34,7 +43,7 @@ def main() -> None:
             for name in ("cold", "warm"):
                 stages = run_program("start", network, **caches)
                 shown = (*stages, sum(stages))
-                print(f"{network:24}{name:6}" + "".join(f"{s:15.1f}s" for s in shown), flush=True)
+                print(f"{network:30}{name:6}" + "".join(f"{s:15.1f}s" for s in shown), flush=True)
 
 
 def seconds() -> float:
@@ -52,7 +61,8 @@ def measure(network: str) -> list[float]:
         times.append(seconds())
         return result
 
-    stage(modules_of_nuts if network == "NUTS" else modules)
+    is_nuts, builder = network.startswith("NUTS"), network.removeprefix("NUTS").strip()
+    stage(modules if builder else modules_of_nuts)
     import numpy as np
     import pymc as pm
 
@@ -60,23 +70,38 @@ def measure(network: str) -> list[float]:
     X = rng.normal(size=(200, 5))
     y = np.abs(X[:, 0]) + 0.1 * rng.normal(size=200)
     quiet = {"progressbar": False, "compute_convergence_checks": False, "random_seed": 1}
-    if network == "NUTS":
+    if not builder:
         model = stage(lambda: plain(X, y))
-        stage(lambda: pm.sample(1, tune=1, chains=1, model=model, nuts_sampler="pymc", **quiet))
+    else:
+        import pymc_nnsteps as nns
+
+        options = {"hidden": (256,)} if builder == "wide_mlp" else {}
+        model = stage(lambda: getattr(nns, builder)(X, y, **options))
+    if not is_nuts:
+
+        def draw() -> Any:
+            with model:
+                steps = {"step": [nns.PCNL()]} if builder == "wide_mlp" else {}
+                return pm.sample(1, tune=0, chains=1, **steps, **quiet)
+
+        idata = stage(draw)
+        stage(lambda: nns.predict(idata, X[:10], model=model))
+        stage(lambda: nns.log_likelihood(idata, model=model))
         return [b - a for a, b in pairwise(times)]
-    import pymc_nnsteps as nns
+    if builder:
+        nns.set_auto_assign(False)
+    nuts = quiet | {"model": model, "nuts_sampler": "pymc"}
+    idata = stage(lambda: pm.sample(1, tune=1, chains=1, **nuts))
+    if not builder:
 
-    options = {"hidden": (256,)} if network == "wide_mlp" else {}
-    model = stage(lambda: getattr(nns, network)(X, y, **options))
+        def predict() -> None:
+            with model:
+                pm.set_data({"inputs": X[:10]})
+                pm.sample_posterior_predictive(idata, predictions=True, progressbar=False)
 
-    def draw() -> Any:
-        with model:
-            steps = {"step": [nns.PCNL()]} if network == "wide_mlp" else {}
-            return pm.sample(1, tune=0, chains=1, **steps, **quiet)
-
-    idata = stage(draw)
-    stage(lambda: nns.predict(idata, X[:10], model=model))
-    stage(lambda: nns.log_likelihood(idata, model=model))
+        stage(predict)
+        model.set_data("inputs", X)
+        stage(lambda: pm.compute_log_likelihood(idata, model=model, progressbar=False))
     return [b - a for a, b in pairwise(times)]
 
 
@@ -97,7 +122,7 @@ def plain(X: Any, y: Any) -> Any:
         W1, b1 = pm.Normal("W1", 0, 0.5, shape=(10, 5)), pm.Normal("b1", 0, 1, shape=10)
         W2, b2 = pm.Normal("W2", 0, 0.5, shape=10), pm.Normal("b2", 0, 1)
         hidden = pm.math.maximum(inputs @ W1.T + b1, 0)
-        pm.Normal("y", hidden @ W2 + b2, 0.1, observed=y)
+        pm.Normal("y", hidden @ W2 + b2, 0.1, observed=y, shape=inputs.shape[0])
     return model
 
 

@@ -12,7 +12,7 @@ from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
 
 from pymc_nnsteps.kernels import rewriting
-from pymc_nnsteps.kernels.compiling import MultiplyUnsigned, UseLoops, c_by_default
+from pymc_nnsteps.kernels.compiling import Replace, UseLoops, c_by_default, multiplied
 from pymc_nnsteps.kernels.graph_translation import in_cpp
 from pymc_nnsteps.kernels.ops import choose_point, refuse_lost
 from pymc_nnsteps.kernels.rewriting import KeptMode, canonical, compiled, flat
@@ -121,7 +121,7 @@ OTHERS = {
     "a part": {"f": lambda x: OpFromGraph([X], [pt.exp(X)])(x)},
     "another part": {"f": lambda x: OpFromGraph([X], [pt.expm1(X)])(x)},
     "an input that may be overwritten": {"of_input": lambda x: In(x, mutable=True)},
-    "a rewrite": {"mode": lambda mode: mode.register((MultiplyUnsigned(), 3.0))},
+    "a rewrite": {"mode": lambda mode: mode.register((Replace(multiplied), 3.0))},
     "another rewrite": {"mode": lambda mode: mode.register((UseLoops(), 3.0))},
     "a rewrite less": {"mode": lambda mode: mode.excluding("fusion")},
     "a setting": {"flags": {"optdb__max_use_ratio": 9.0}},
