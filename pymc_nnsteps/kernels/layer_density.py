@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pymc_nnsteps.kernels.collapse import Above
 from pymc_nnsteps.kernels.interweaving import ActivationPieces, read_pieces
 from pymc_nnsteps.kernels.jit import inline, jit
 from pymc_nnsteps.kernels.lattice import pattern_of
@@ -20,7 +19,7 @@ from pymc_nnsteps.kernels.linear_algebra import (
     rows_are_equal,
     sum_of,
 )
-from pymc_nnsteps.kernels.rows import LayerWeights
+from pymc_nnsteps.kernels.rows import Above, LayerWeights
 from pymc_nnsteps.kernels.unit_rays import Outgoing
 
 

@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pymc_nnsteps.kernels.collapse import Above
 from pymc_nnsteps.kernels.interweaving import ActivationPieces, read_units
 from pymc_nnsteps.kernels.jit import jit
 from pymc_nnsteps.kernels.layer_density import (
@@ -28,7 +27,7 @@ from pymc_nnsteps.kernels.layer_density import (
 )
 from pymc_nnsteps.kernels.leapfrog import Metric, draw_momenta, empty_metric, follow, invert
 from pymc_nnsteps.kernels.linear_algebra import Array
-from pymc_nnsteps.kernels.rows import LayerWeights
+from pymc_nnsteps.kernels.rows import Above, LayerWeights
 from pymc_nnsteps.kernels.unit_rays import Outgoing
 
 MOST_STEPS = 64

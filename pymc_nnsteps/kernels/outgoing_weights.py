@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pymc_nnsteps.kernels.collapse import Above
 from pymc_nnsteps.kernels.interweaving import ActivationPieces, read_pieces
 from pymc_nnsteps.kernels.jit import inline, jit
 from pymc_nnsteps.kernels.linear_algebra import (
@@ -20,6 +19,7 @@ from pymc_nnsteps.kernels.linear_algebra import (
     solve,
     solve_transposed,
 )
+from pymc_nnsteps.kernels.rows import Above
 
 
 class GaussianPrior[Of](NamedTuple):

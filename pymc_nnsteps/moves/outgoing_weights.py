@@ -50,9 +50,9 @@ from pymc_nnsteps.graphs.linear_terms import Term, cut_links, expand, varies
 from pymc_nnsteps.graphs.search import children, depends_on, given_any
 from pymc_nnsteps.graphs.shapes import known_shape
 from pymc_nnsteps.graphs.values import array_constant, substitute, typed_like
-from pymc_nnsteps.kernels.collapse import Above
 from pymc_nnsteps.kernels.ops import draw_outgoing
 from pymc_nnsteps.kernels.outgoing_weights import GaussianPrior
+from pymc_nnsteps.kernels.rows import Above
 from pymc_nnsteps.laws.conditional import Conditional, Draw, Shapes
 from pymc_nnsteps.laws.gaussian import Gaussian
 from pymc_nnsteps.moves.interweaving import Interweaving

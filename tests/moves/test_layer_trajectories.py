@@ -18,10 +18,9 @@ import pymc_nnsteps as nns
 from pymc_nnsteps.graphs.values import natural_values, substitute
 from pymc_nnsteps.kernels import layer_density, leapfrog
 from pymc_nnsteps.kernels import layer_trajectories as kernels
-from pymc_nnsteps.kernels.collapse import Above
 from pymc_nnsteps.kernels.compiling import ONCE
 from pymc_nnsteps.kernels.interweaving import ActivationPieces
-from pymc_nnsteps.kernels.rows import LayerWeights
+from pymc_nnsteps.kernels.rows import Above, LayerWeights
 from pymc_nnsteps.kernels.unit_rays import Outgoing
 from pymc_nnsteps.moves import layer_trajectories
 from pymc_nnsteps.moves.layer_trajectories import LayerTrajectories
