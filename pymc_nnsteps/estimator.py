@@ -27,18 +27,26 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from pymc_nnsteps.arguments import integer_from_zero, positive_integer, require_bool
+from pymc_nnsteps.arguments import (
+    integer_from_zero,
+    positive_integer,
+    require_bool,
+    require_finite,
+)
 from pymc_nnsteps.diagnostics import diagnose
 from pymc_nnsteps.models import Model, bow_tie, hierarchical_mlp, intermediate_noise_mlp
 from pymc_nnsteps.prediction import predict, without_latents
 from pymc_nnsteps.prediction.new_inputs import Kind
-from pymc_nnsteps.tables import columns_of_no_numbers, encoded
+from pymc_nnsteps.tables import encoded, sources
 
 BUILDERS: dict[str, Callable[..., pm.Model]] = {
     "hierarchical": hierarchical_mlp,
     "bow_tie": bow_tie,
     "intermediate_noise": intermediate_noise_mlp,
 }
+
+OF_ROWS = {"exposure", "censored"}
+"""Options with an entry for each row."""
 
 FEWEST_DRAWS = 4
 """Draws of a chain from which its convergence can be judged."""
@@ -88,15 +96,22 @@ class NetworkEstimator(BaseEstimator):
             state = state | {"model_": cloudpickle.loads(state["model_"])}
         super().__setstate__(state)
 
-    def _sample(self, X: NDArray[np.float64], y: object, **options: Any) -> Self:
-        """Sample a network of standardised inputs and these targets."""
+    def _sample(
+        self, X: NDArray[np.float64], y: object, times: NDArray[np.int64], **options: Any
+    ) -> Self:
+        """Sample a network of standardised inputs and these targets, each row so many times."""
         if self.hidden is not None:
             options["hidden"] = self.hidden
         options |= self._further(options)
+        for name in OF_ROWS & options.keys():
+            values = np.asarray(options[name])
+            options[name] = values.repeat(times) if values.shape == times.shape else values
         self._require_arguments()
         rows = self._named(X)
         output = "pandas" if isinstance(rows, pd.DataFrame) else "default"
         self.input_scaler_ = StandardScaler().set_output(transform=output).fit(rows)
+        of_levels = (np.isin(X, (0, 1)) | np.isnan(X)).all(axis=0)  # indicators have their scale
+        self.input_scaler_.mean_[of_levels], self.input_scaler_.scale_[of_levels] = 0.0, 1.0
         inputs = self.input_scaler_.transform(rows)
         began = time.perf_counter()
         self._sampling_seed, self._noise_seed = (
@@ -139,17 +154,30 @@ class NetworkEstimator(BaseEstimator):
 
     def _validated(self, X: Any, *y: Any, reset: bool = True, **options: Any) -> Any:
         """Numbers of a table, of text and categories indicators of the levels seen by ``fit``."""
-        if self._imputes:
-            options["ensure_all_finite"] = "allow-nan"
+        options["ensure_all_finite"] = "allow-nan"
         if reset:
-            has_text = bool(columns_of_no_numbers(X))
+            has_text = bool(_columns_of_no_numbers(X))
             self._labels = encoded("X", X, ("obs", "feature")).columns if has_text else None
         if self._labels is None:
-            return validate_data(self, X, *y, dtype="float64", reset=reset, **options)
-        validate_data(self, X, reset=reset, skip_check_array=True)
-        rows = encoded("X", X, ("obs", "feature"), self._labels).values
-        check = check_X_y if y else check_array
-        return check(rows, *y, dtype="float64", estimator=self, **options)
+            found = validate_data(self, X, *y, dtype="float64", reset=reset, **options)
+        else:
+            validate_data(self, X, reset=reset, skip_check_array=True)
+            rows = encoded("X", X, ("obs", "feature"), self._labels).values
+            check = check_X_y if y else check_array
+            found = check(rows, *y, dtype="float64", estimator=self, **options)
+        if not self._imputes:
+            advice = (
+                'remove or impute them, or pass options={"missing": "impute"} to have them drawn'
+            )
+            require_finite("X", found[0] if y else found, advice, sources(self._names))
+        return found
+
+    @property
+    def _names(self) -> Sequence[object]:
+        """Names of the columns of numbers, if these are known."""
+        if self._labels is not None:
+            return self._labels
+        return list(getattr(self, "feature_names_in_", ()))
 
     @property
     def _imputes(self) -> bool:
@@ -195,8 +223,7 @@ class NetworkEstimator(BaseEstimator):
 
     def _named(self, rows: NDArray[np.float64]) -> NDArray[np.float64] | pd.DataFrame:
         """Inputs with the names of their columns, if these are known."""
-        names = getattr(self, "feature_names_in_", None) if self._labels is None else self._labels
-        return rows if names is None else pd.DataFrame(rows, columns=names)
+        return pd.DataFrame(rows, columns=self._names) if len(self._names) else rows
 
     def _predict(self, X: ArrayLike | pd.DataFrame, kind: Kind) -> NDArray[np.float64]:
         """Predictions of all draws for new rows, of shape (n_draws, n_obs, n_outputs)."""
@@ -216,17 +243,25 @@ class NetworkEstimator(BaseEstimator):
         return np.asarray(predicted.stack(sample=("chain", "draw")).transpose("sample", ...))
 
 
-def repeated(
-    rows: NDArray[Any], targets: NDArray[Any], sample_weight: ArrayLike | None
-) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Rows as often as their weights say: their likelihoods to whole powers."""
+def times_of(rows: NDArray[Any], sample_weight: ArrayLike | None) -> NDArray[np.int64]:
+    """How often each row counts, by its weight: the power of its likelihood."""
     if sample_weight is None:
-        return rows, targets
+        return np.ones(len(rows), dtype="int64")
     weights = _check_sample_weight(sample_weight, rows, ensure_non_negative=True)
     if np.any(weights != np.rint(weights)):
         raise ValueError(
             "sample_weight must be whole numbers, how often a row counts: these networks have no "
             "likelihood to a fractional power."
         )
-    times = weights.astype("int64")
-    return rows.repeat(times, axis=0), targets.repeat(times, axis=0)
+    return np.asarray(weights, dtype="int64")
+
+
+def _columns_of_no_numbers(table: Any) -> list[Any]:
+    """Names of the columns of a table that have text, dates, or the like."""
+    found = []
+    for name in getattr(table, "columns", ()):
+        try:
+            np.asarray(table[name], dtype="float64")
+        except (TypeError, ValueError):
+            found.append(name)
+    return found

@@ -22,7 +22,7 @@ except ModuleNotFoundError:
     ) from None
 
 from pymc_nnsteps.arguments import positive_number, require_choice
-from pymc_nnsteps.estimator import BUILDERS, NetworkEstimator, repeated
+from pymc_nnsteps.estimator import BUILDERS, NetworkEstimator, times_of
 
 __all__ = ["NetworkClassifier", "NetworkRegressor"]
 
@@ -41,8 +41,8 @@ OF_CLASSES = sorted(name for names in CLASS_LIKELIHOODS.values() for name in nam
 class NetworkRegressor(RegressorMixin, NetworkEstimator):
     """Regression by a Bayesian neural network, with intervals, as a scikit-learn estimator.
 
-    Inputs and real targets are standardised for the network, and predictions are in
-    the units of the targets.
+    Inputs (except columns of 0 and 1) and real targets are standardised for the network, and
+    predictions are in the units of the targets.
 
     Parameters
     ----------
@@ -160,10 +160,15 @@ class NetworkRegressor(RegressorMixin, NetworkEstimator):
         require_choice("network", self.network, tuple(BUILDERS))
         if self.likelihood in OF_CLASSES:
             raise ValueError(f'likelihood="{self.likelihood}" is for classes: NetworkClassifier.')
+        if y is not None and pd.api.types.infer_dtype(np.asarray(y).ravel()) == "string":
+            raise ValueError(
+                "y has text; convert it to numbers, or use NetworkClassifier for classes."
+            )
         rows, targets = self._validated(
             X, y, multi_output=True, y_numeric=True, ensure_min_samples=2
         )
-        rows, targets = repeated(rows, targets, sample_weight)
+        times = times_of(rows, sample_weight)
+        rows, targets = rows.repeat(times, axis=0), targets.repeat(times, axis=0)
         columns = targets.reshape(len(targets), -1)
         scaled = self.likelihood in REAL
         self.target_scaler_ = StandardScaler(with_mean=scaled, with_std=scaled).fit(columns)
@@ -172,10 +177,10 @@ class NetworkRegressor(RegressorMixin, NetworkEstimator):
         given = {"sigma": self.sigma, "likelihood": self.likelihood}
         options = {name: value for name, value in given.items() if value is not None}
         if columns.shape[1] == 1:
-            return self._sample(rows, standardised[:, 0], **options)
+            return self._sample(rows, standardised[:, 0], times, **options)
         if isinstance(y, pd.DataFrame):
-            return self._sample(rows, pd.DataFrame(standardised, columns=y.columns), **options)
-        return self._sample(rows, standardised, **options)
+            standardised = pd.DataFrame(standardised, columns=y.columns)
+        return self._sample(rows, standardised, times, **options)
 
     def predict(
         self, X: ArrayLike | pd.DataFrame, return_std: bool = False
@@ -238,7 +243,8 @@ class NetworkRegressor(RegressorMixin, NetworkEstimator):
 class NetworkClassifier(ClassifierMixin, NetworkEstimator):
     """Classification by a Bayesian neural network, as a scikit-learn estimator.
 
-    Inputs are standardised for the network. There may be two or more labels, of any kind.
+    Inputs (except columns of 0 and 1) are standardised for the network. There may be two or more
+    labels, of any kind.
 
     Parameters
     ----------
@@ -296,13 +302,14 @@ class NetworkClassifier(ClassifierMixin, NetworkEstimator):
         if n_missing := int(pd.isna(labels).sum()):
             raise ValueError(f"y has {n_missing} missing labels; leave those rows out.")
         check_classification_targets(labels)
-        rows, labels = repeated(rows, labels, sample_weight)
+        times = times_of(rows, sample_weight)
+        rows, labels = rows.repeat(times, axis=0), labels.repeat(times, axis=0)
         self.classes_, codes = np.unique(labels, return_inverse=True)
         of_two, of_more = CLASS_LIKELIHOODS[self.network]
         if len(self.classes_) <= 2:
-            return self._sample(rows, codes, likelihood=of_two)
+            return self._sample(rows, codes, times, likelihood=of_two)
         labelled = pd.Categorical.from_codes(codes, self.classes_)
-        return self._sample(rows, labelled, likelihood=of_more)
+        return self._sample(rows, labelled, times, likelihood=of_more)
 
     def predict_proba(self, X: ArrayLike | pd.DataFrame) -> NDArray[np.float64]:
         """Predict the posterior mean of the probability of each class.

@@ -25,6 +25,9 @@ Columns = dict[Hashable, NDArray[Any] | pd.Categorical]
 DATES = {"date", "datetime", "time", "timedelta", "Timestamp", "Timedelta", "Period"}
 """Names of types of dates and durations."""
 
+DATE = re.compile(r"\d{4}[-./]\d\d?[-./]\d\d?|\d\d?([-./])\d\d?\1\d\d|\d\d?:\d\d")
+"""Beginnings of dates and times as text."""
+
 ROWS_OF_LEVELS = 20
 """Rows from which text that differs in all of them is taken for their names."""
 
@@ -241,6 +244,8 @@ def _are_positions(labels: pd.Index) -> bool:
 def _names(name: str, columns: pd.Index) -> tuple[object, ...]:
     if columns.nlevels > 1:
         raise ValueError(f"{name} has columns with several levels; flatten them to one name each.")
+    if columns.hasnans:
+        raise ValueError(f"{name} has a column without a name; give it one.")
     twice = columns[columns.duplicated()]
     if len(twice):
         raise ValueError(f"{name} has several columns {twice[0]!r}; give each a name of its own.")
@@ -402,16 +407,18 @@ def _require_several_levels(name: str, column: Hashable, given: pd.Categorical) 
 def _require_words(name: str, column: Hashable, given: pd.Categorical) -> None:
     """Check that text is neither of numbers or dates nor another one in each row."""
     texts = given.categories
-    is_number = pd.to_numeric(texts, errors="coerce").notna()
+    if all(map(DATE.match, texts)):
+        raise _dates(name, column)
+    bare = texts.str.replace(r"[,$€£¥%\s']", "", regex=True)
+    is_number = pd.to_numeric(bare, errors="coerce").notna()
     if is_number.mean() > 0.5:
-        others = texts[~is_number].tolist()
+        others, signs = texts[~is_number].tolist(), texts[is_number & (bare != texts)].tolist()
         raise ValueError(
             f"{name} has numbers as text{f' besides {listed(others)}' * bool(others)} in the "
-            f'column {column!r}; convert them, such as by pandas.to_numeric(..., errors="coerce"), '
-            "or make them categories."
+            f"column {column!r}; {f'take the signs out of {listed(signs[:1])} and ' * bool(signs)}"
+            'convert them, such as by pandas.to_numeric(..., errors="coerce"), or make them '
+            "categories."
         )
-    if all(map(re.compile(r"\d{4}-\d\d-\d\d").match, texts)):
-        raise _dates(name, column)
     if len(texts) == len(given) > ROWS_OF_LEVELS:
         raise ValueError(
             f"{name} has a different text in each row of the column {column!r}, from which "
@@ -487,14 +494,3 @@ def as_text(header: Sequence[str], rows: Sequence[Sequence[str]], width: int | N
         for row in table
     )
     return "\n".join([head, "-" * max(map(len, [head, *lines])), *lines])
-
-
-def columns_of_no_numbers(table: Any) -> list[Any]:
-    """Names of the columns of a table that have text, dates, or the like."""
-    found = []
-    for name in getattr(table, "columns", ()):
-        try:
-            np.asarray(table[name], dtype="float64")
-        except (TypeError, ValueError):
-            found.append(name)
-    return found

@@ -9,7 +9,7 @@ TESTED_IN = {
     "models/test_bad_input": ["arguments", "models/parts/context", "models/parts/layers"],
     "diagnostics/test_convergence": ["diagnostics/draws"],
     "laws/test_gaussian": [
-        *("gaussian/evidence", "gaussian/forms"),
+        "gaussian/forms",
         *(
             "gaussian/layout",
             "gaussian/observation",
@@ -24,7 +24,7 @@ TESTED_IN = {
         *("graphs/errors", "graphs/search", "graphs/values"),
     ],
     "kernels/test_gaussian": [
-        *("kernels/bands", "kernels/chain", "kernels/collapse", "kernels/labels"),
+        *("kernels/bands", "kernels/chain", "kernels/labels"),
         *("kernels/lattice", "kernels/linear_algebra", "kernels/ops"),
     ],
     "kernels/test_graph_translation": ["kernels/graph_statements"],
@@ -42,7 +42,6 @@ TESTED_IN = {
     "moves/test_interwoven_gates": ["kernels/interwoven_gates"],
     "moves/test_interwoven_kernels": ["kernels/interwoven_kernels"],
     "moves/test_outgoing_weights": ["kernels/outgoing_weights"],
-    "moves/test_unit_rays": ["kernels/unit_rays"],
     "moves/test_layer_trajectories": [
         *("kernels/layer_density", "kernels/layer_trajectories", "kernels/leapfrog"),
     ],
@@ -72,7 +71,6 @@ TESTED_IN = {
     "models/test_bow_tie": ["models/parts/shrinkage"],
     "test_contributing": ["moves/contract"],
     "moves/test_residual_scales": ["random/lattice"],
-    "moves/test_collapse": ["moves/marginal_likelihood"],
     "steps/test_networks": ["network/functional"],
     "laws/test_piecewise": ["network/activations"],
     "prediction/test_forward": ["prediction/blocks"],

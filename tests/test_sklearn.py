@@ -76,11 +76,25 @@ def test_missing_inputs_are_drawn_on_request():
     X = np.column_stack([50 + 10 * (X[:, 1] + X[:, 0]), X[:, 1]])
     y = X[:, 0].copy()
     X[rng.random(200) < 0.3, 0] = np.nan
-    with pytest.raises(ValueError, match="contains NaN"):
+    with pytest.raises(ValueError, match=r"X has .* NaN .* pass options=.\"missing\": \"impute\"."):
         NetworkRegressor("intermediate_noise", **LINEAR).fit(X, y)
+    with pytest.raises(ValueError, match=r"y has text; .* NetworkClassifier"):
+        NetworkRegressor("intermediate_noise", **LINEAR).fit(X, y.astype(str))
     options = LINEAR | {"draws": 100, "options": {"missing": "impute"}}
     network = NetworkRegressor("intermediate_noise", **options).fit(X, y)
     np.testing.assert_allclose(network.predict(X), y, atol=4)
+
+
+def test_missing_text_is_drawn_by_the_shares_of_its_levels():
+    """Would catch indicators that are scaled, and so numbers with a Gaussian law."""
+    rng = np.random.default_rng(1)
+    table = pd.DataFrame({"x": rng.normal(size=30), "kind": [*"abc"] * 10})
+    table.loc[:2, "kind"] = None
+    options = LINEAR | {"options": {"missing": "impute"}}
+    network = NetworkRegressor("intermediate_noise", **options).fit(table, table["x"])
+    assert {"inputs::kind_shares", "inputs::kind_missing"} <= set(network.model_.named_vars)
+    assert np.isin(network.model_["inputs"].get_value()[:, 1:], (0, 1)).all()
+    assert np.isfinite(network.predict(table[:5])).all()
 
 
 def test_intervals_through_a_pipeline():
@@ -153,8 +167,13 @@ def test_predictions_are_for_an_exposure_of_one():
     X, exposure = np.linspace(-1, 1, 60)[:, None], np.linspace(1, 9, 60)
     options = LINEAR | {"options": {"exposure": exposure}}
     network = NetworkRegressor("hierarchical", likelihood="poisson", **options)
-    predicted = network.fit(X, np.random.default_rng(1).poisson(exposure)).predict(X)
+    y = np.random.default_rng(1).poisson(exposure)
+    predicted = network.fit(X, y).predict(X)
     assert abs(predicted.mean() - 1) < 0.3
+    twice = np.full(60, 2)
+    network.set_params(options={"exposure": pd.Series(exposure, range(1, 61))})
+    network.fit(X, y, sample_weight=twice)
+    np.testing.assert_array_equal(network.model_["exposure"].get_value(), exposure.repeat(twice))
 
 
 def test_progress_is_for_somebody_who_sees_it(monkeypatch, caplog):

@@ -161,7 +161,7 @@ def wide_network():
 
 @kept
 def gates_and_pieces():
-    """Rows behind kinks in a network some of whose layers are collapsed."""
+    """Rows behind kinks in a network some of whose layers are gated."""
     with nns.bow_tie(X, X[:, 0], hidden=(2,)) as model:
         z = pm.Normal("z", X @ pm.Normal("v", shape=(2, 3)), 0.1)
         a = pm.Normal("a", pm.math.maximum(z, 0), 0.1)

@@ -29,7 +29,7 @@ from pymc.distributions.dist_math import check_parameters
 from pymc.distributions.shape_utils import rv_size_is_none
 from pytensor import config
 from pytensor.gradient import grad_not_implemented
-from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.basic import Variable
 from pytensor.scalar import upcast
 from pytensor.scalar.basic import BinaryScalarOp, upgrade_to_float
 from pytensor.tensor import TensorLike
@@ -37,7 +37,7 @@ from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.type import discrete_dtypes
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.kernels.jit import jit, version, when_numba
+from pymc_nnsteps.kernels.jit import in_numba, jit
 from pymc_nnsteps.random.generalized_inverse_gaussian import gig
 
 _RECIPROCALS = 1.0 / np.arange(12.0, 2.0, -1.0)
@@ -124,15 +124,7 @@ class CompiledOp(BinaryScalarOp):
         raise NotImplementedError
 
 
-@when_numba
-def _register() -> None:
-    from pytensor.link.numba.dispatch.basic import register_funcify_and_cache_key
-
-    def function(op: CompiledOp, node: Apply, **kwargs: Any) -> tuple[Any, str]:
-        """The function, and the key of PyTensor's disk cache."""
-        return op.function.numba, f"{type(op).__name__} {version()}"
-
-    register_funcify_and_cache_key(CompiledOp)(function)
+in_numba(CompiledOp, lambda op, node: op.function.numba)
 
 
 class MeanPhi(CompiledOp):

@@ -7,8 +7,7 @@ A block has labels, along which its entries are independent, and d entries at ea
 module            its subject
 ================  ========================================================================
 ``layout``        axes of a block, and numbers that sum to zero
-``observation``   children as they are read
-``evidence``      their likelihood at each label, and its sums over rows
+``observation``   children as they are read, their likelihood at each label, sums over its rows
 ``forms``         what is known of a block, and forms in which it is drawn
 ``groups``        effects of groups, eliminated from a joint block, and noise in common
 ``factor``        draws from a Cholesky factor, also given sums, and again where it lost digits

@@ -24,8 +24,8 @@ from pytensor.graph.basic import Constant, Variable
 from pytensor.tensor.linalg import cholesky, solve_triangular
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.gaussian.evidence import Evidence
 from pymc_nnsteps.gaussian.layout import BlockPrior, Member
+from pymc_nnsteps.gaussian.observation import Evidence
 from pymc_nnsteps.graphs.linear_terms import expand, flatten, varies
 from pymc_nnsteps.kernels.linear_algebra import MOST_LOST
 from pymc_nnsteps.kernels.ops import UnlessLost, draw_precisions, redraw_labels, refuse_lost

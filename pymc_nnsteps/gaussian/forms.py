@@ -23,9 +23,9 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.linalg import cholesky, solve_triangular
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.gaussian.evidence import Evidence, SharedDesign, Total, rows_of, total_of
 from pymc_nnsteps.gaussian.factor import SMALL, draw_by_label, draw_from_factor, unless_lost
 from pymc_nnsteps.gaussian.layout import BlockPrior
+from pymc_nnsteps.gaussian.observation import Evidence, SharedDesign, Total, rows_of, total_of
 from pymc_nnsteps.graphs.linear_terms import Length, expand, flatten, matmul_last
 from pymc_nnsteps.graphs.search import draws_at_random
 from pymc_nnsteps.graphs.values import array_constant

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import reduce, singledispatch
-from itertools import pairwise
+from itertools import combinations, pairwise
 from operator import mul
 from typing import Any
 
@@ -91,6 +91,7 @@ class PiecewiseForm:
 
 
 IDENTITY = PiecewiseFunction((), ((1.0, 0.0),))
+ZERO: Line = (0.0, 0.0)
 
 
 def constant(value: float) -> PiecewiseFunction:
@@ -98,14 +99,15 @@ def constant(value: float) -> PiecewiseFunction:
     return PiecewiseFunction((), ((0.0, value),))
 
 
-def combine(
-    operation: Callable[..., Line], *functions: PiecewiseFunction, cuts: Collection[float] = ()
-) -> PiecewiseFunction:
+def combine(operation: Callable[..., Line], *functions: PiecewiseFunction) -> PiecewiseFunction:
     """Apply an operation on lines piece by piece, and merge equal neighbours.
 
-    ``cuts`` are further knots, where the result changes from one line to another.
+    The pieces end at the knots of the functions, and where lines cross each other or zero.
     """
-    knots = sorted({*cuts, *(knot for f in functions for knot in f.knots)})
+    pairs = combinations([ZERO, *(line for f in functions for line in f.lines)], 2)
+    roots = [(d - c) / (a - b) for (a, c), (b, d) in pairs if a != b]
+    own = [knot for f in functions for knot in f.knots]
+    knots = sorted({*own, *filter(math.isfinite, roots)})
     lines = [operation(z, *(f.line_at(z) for f in functions)) for z in _inner_points(knots)]
     kept = [k for k, (left, right) in enumerate(pairwise(lines)) if left != right]
     return PiecewiseFunction(
@@ -121,93 +123,52 @@ def _inner_points(knots: list[float]) -> list[float]:
     return [knots[0] - 1.0 - abs(knots[0]), *middle, knots[-1] + 1.0 + abs(knots[-1])]
 
 
-def add(f: PiecewiseFunction, g: PiecewiseFunction) -> PiecewiseFunction:
-    """``f + g``."""
-    return combine(lambda z, a, b: (a[0] + b[0], a[1] + b[1]), f, g)
+def _is_above(z: float, f: Line, g: Line) -> bool:
+    return (f[0] - g[0]) * z + (f[1] - g[1]) > 0
 
 
-def multiply(f: PiecewiseFunction, g: PiecewiseFunction) -> PiecewiseFunction:
-    """``f * g``, where at most one of them has a slope on each piece."""
-
-    def product(z: float, a: Line, b: Line) -> Line:
-        if a[0] != 0 and b[0] != 0:
-            raise NotConjugate("it is multiplied by itself")
-        return (a[0] * b[1] + b[0] * a[1], a[1] * b[1])
-
-    return combine(product, f, g)
+def _indicator(holds: bool) -> Line:
+    return (0.0, float(holds))
 
 
-def scale(f: PiecewiseFunction, factor: float) -> PiecewiseFunction:
-    """``factor * f``."""
-    return combine(lambda z, line: (factor * line[0], factor * line[1]), f)
+def _scale(f: Line, factor: float) -> Line:
+    return (factor * f[0], factor * f[1])
 
 
-def subtract(f: PiecewiseFunction, g: PiecewiseFunction) -> PiecewiseFunction:
-    """``f - g``."""
-    return add(f, scale(g, -1.0))
+def _multiply(f: Line, g: Line) -> Line:
+    if f[0] != 0 and g[0] != 0:
+        raise NotConjugate("it is multiplied by itself")
+    return (f[0] * g[1] + g[0] * f[1], f[1] * g[1])
 
 
-def positive(f: PiecewiseFunction) -> PiecewiseFunction:
-    """``1[f > 0]``."""
-    roots = [-c / s for s, c in f.lines if s != 0]
-
-    def indicator(z: float, line: Line) -> Line:
-        return (0.0, 1.0 if line[0] * z + line[1] > 0 else 0.0)
-
-    return combine(indicator, f, cuts=[root for root in roots if math.isfinite(root)])
-
-
-def select(
-    condition: PiecewiseFunction, f: PiecewiseFunction, g: PiecewiseFunction
-) -> PiecewiseFunction:
-    """``f`` where the condition is not zero, else ``g``."""
-    return combine(lambda z, c, a, b: a if c != (0.0, 0.0) else b, condition, f, g)
-
-
-def maximum(f: PiecewiseFunction, g: PiecewiseFunction) -> PiecewiseFunction:
-    """``max(f, g)``."""
-    return select(_greater(f, g), f, g)
-
-
-def minimum(f: PiecewiseFunction, g: PiecewiseFunction) -> PiecewiseFunction:
-    """``min(f, g)``."""
-    return select(_greater(f, g), g, f)
-
-
-def _greater(f: PiecewiseFunction, g: PiecewiseFunction) -> PiecewiseFunction:
-    return positive(subtract(f, g))
-
-
-def _not(f: PiecewiseFunction) -> PiecewiseFunction:
-    return subtract(constant(1.0), f)
-
-
-def _divide(f: PiecewiseFunction, g: PiecewiseFunction) -> PiecewiseFunction:
-    if g.knots or g.slopes != (0.0,) or g.intercepts == (0.0,):
+def _divide(f: Line, g: Line) -> Line:
+    if g[0] != 0 or g[1] == 0:
         raise NotConjugate("it is in a denominator")
-    return scale(f, 1.0 / g.intercepts[0])
+    return _scale(f, 1.0 / g[1])
 
 
-OPERATIONS: dict[type, Callable[..., PiecewiseFunction]] = {
-    scalar.Add: lambda *fs: reduce(add, fs),
-    scalar.Mul: lambda *fs: reduce(multiply, fs),
-    scalar.Sub: subtract,
-    scalar.Neg: lambda f: scale(f, -1.0),
-    scalar.TrueDiv: _divide,
-    scalar.Abs: lambda f: maximum(f, scale(f, -1.0)),
-    scalar.Sign: lambda f: subtract(positive(f), positive(scale(f, -1.0))),
-    scalar.Maximum: maximum,
-    scalar.Minimum: minimum,
-    scalar.Clip: lambda f, low, high: select(_greater(low, f), low, minimum(f, high)),
-    scalar.GT: _greater,
-    scalar.GE: lambda f, g: _not(_greater(g, f)),
-    scalar.LT: lambda f, g: _greater(g, f),
-    scalar.LE: lambda f, g: _not(_greater(f, g)),
-    scalar.Switch: select,
-    scalar.Identity: lambda f: f,
-    scalar.Cast: lambda f: f,
+OPERATIONS: dict[type, Callable[..., Line]] = {
+    scalar.Add: lambda z, *lines: (sum(f[0] for f in lines), sum(f[1] for f in lines)),
+    scalar.Mul: lambda z, *lines: reduce(_multiply, lines),
+    scalar.Sub: lambda z, f, g: (f[0] - g[0], f[1] - g[1]),
+    scalar.Neg: lambda z, f: _scale(f, -1.0),
+    scalar.TrueDiv: lambda z, f, g: _divide(f, g),
+    scalar.Abs: lambda z, f: f if _is_above(z, f, ZERO) else _scale(f, -1.0),
+    scalar.Sign: lambda z, f: (0.0, float(np.sign(f[0] * z + f[1]))),
+    scalar.Maximum: lambda z, f, g: f if _is_above(z, f, g) else g,
+    scalar.Minimum: lambda z, f, g: g if _is_above(z, f, g) else f,
+    scalar.Clip: lambda z, f, low, high: (
+        low if _is_above(z, low, f) else high if _is_above(z, f, high) else f
+    ),
+    scalar.GT: lambda z, f, g: _indicator(_is_above(z, f, g)),
+    scalar.GE: lambda z, f, g: _indicator(not _is_above(z, g, f)),
+    scalar.LT: lambda z, f, g: _indicator(_is_above(z, g, f)),
+    scalar.LE: lambda z, f, g: _indicator(not _is_above(z, f, g)),
+    scalar.Switch: lambda z, condition, f, g: f if condition != ZERO else g,
+    scalar.Identity: lambda z, f: f,
+    scalar.Cast: lambda z, f: f,
 }
-"""Scalar operations that keep a function piecewise linear (up to values at single points)."""
+"""Scalar operations on lines, about a point between knots and roots."""
 
 
 def piecewise_linear(
@@ -287,7 +248,7 @@ def _read_elemwise(op: Any, node: Any, read: Reader) -> PiecewiseForm:
             return scaled
         forms = [_applied_to_itself(form, out) for form in forms]
     argument, places = _shared(forms, out)
-    function = operation(*(form.function for form in forms))
+    function = combine(operation, *(form.function for form in forms))
     if not _is_exact(function, out.dtype):
         raise NotConjugate(f"{describe(out)} rounds it to {out.dtype}")
     offsets = [form.offset for form in forms]

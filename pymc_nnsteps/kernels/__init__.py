@@ -13,12 +13,11 @@ module               its subject
 ``labels``           Gaussian blocks with a precision matrix per label, or drawn by reflections
 ``bands``            with a banded or tridiagonal precision matrix, or seen by windows
 ``chain``            all layers of activations jointly
-``collapse``         weights and gates with the activations integrated out
+``rows``             what is seen of a layer from above, and what moves of its rows share
 ``interweaving``     rows of weights with their pre-activations, by Metropolis-Hastings
 ``interwoven_gates`` rows of weights with their gates
 ``interwoven_kernels`` kernels of convolutions with their pre-activations
-``outgoing_weights`` weights of outputs with the activations integrated out
-``unit_rays``        units of a layer along rays with their outgoing weights
+``outgoing_weights`` weights of outputs with the activations integrated out, units along rays
 ``layer_trajectories`` all weights of a layer and above it along trajectories
 ``gated_density``      a smooth density without gates
 ``gated_trajectories`` all weights behind gates along trajectories on it, and the gates
@@ -26,6 +25,6 @@ module               its subject
 ``lattice``          the choice of a point of a lattice, and scales stepped in by it
 ``ops``              kernels as PyTensor Ops
 ``trajectories``     trajectories of Hamiltonian Monte Carlo
-``error_functions``  erf and erfc of whole arrays
+``error_functions``  erf, erfc and tanh of whole arrays
 ===================  ===================================================================
 """

@@ -56,15 +56,13 @@ static PyObject *wrap(const Result &result, PyObject *const *args, const Given *
     return copy;
 }
 
-// call(address, types, arguments): None where these are not of the types, else a list of results.
-// A type is the letter of a dtype and the number of axes; "n0" is a number, "g0" a generator,
-// "u0" the address of a unit.
-static PyObject *call(PyObject *, PyObject *const *args, Py_ssize_t) {
-    Unit unit = (Unit)PyLong_AsVoidPtr(args[0]);
-    const char *types = PyUnicode_AsUTF8(args[1]);
+// Results as a tuple; None where the arguments are not of the types. A type is the letter of a
+// dtype and the number of axes; "n0" is a number, "g0" a generator, "u0" the address of a unit.
+static PyObject *run(PyObject *address, PyObject *of_arguments, PyObject *const *given_args,
+                     Py_ssize_t n_given) {
+    Unit unit = (Unit)PyLong_AsVoidPtr(address);
+    const char *types = PyUnicode_AsUTF8(of_arguments);
     if (!unit || !types) return NULL;
-    PyObject *const *given_args = &PyTuple_GET_ITEM(args[2], 0);
-    int n_given = PyTuple_GET_SIZE(args[2]);
     if (n_given > MOST_GIVEN) return PyErr_Format(PyExc_TypeError, "too many arguments");
     Given given[MOST_GIVEN];
     PyObject *held[MOST_GIVEN];
@@ -118,7 +116,7 @@ static PyObject *call(PyObject *, PyObject *const *args, Py_ssize_t) {
         unit(given, &results);
         if (!results.error.type) found = PyTuple_New(results.count);
         for (int k = 0; found && k < results.count; k++) {
-            PyObject *each = wrap(results.each[k], given_args, given, n_given);
+            PyObject *each = wrap(results.each[k], given_args, given, (int)n_given);
             if (!each) Py_CLEAR(found);
             else PyTuple_SET_ITEM(found, k, each);
         }
@@ -142,7 +140,56 @@ static PyObject *call(PyObject *, PyObject *const *args, Py_ssize_t) {
     return found;
 }
 
+// call(address, types, arguments): the results, or None
+static PyObject *call(PyObject *, PyObject *const *args, Py_ssize_t) {
+    return run(args[0], args[1], &PyTuple_GET_ITEM(args[2], 0), PyTuple_GET_SIZE(args[2]));
+}
+
+// What bind(address, types, function) gives: the unit's result, or a tuple of several. The function
+// takes arguments of other types.
+static PyObject *call_bound(PyObject *self, PyObject *const *args, Py_ssize_t n) {
+    PyObject *found = run(PyTuple_GET_ITEM(self, 0), PyTuple_GET_ITEM(self, 1), args, n);
+    if (found == Py_None) {
+        Py_DECREF(found);
+        return PyObject_Vectorcall(PyTuple_GET_ITEM(self, 2), args, n, NULL);
+    }
+    if (!found || PyTuple_GET_SIZE(found) != 1) return found;
+    PyObject *only = PyTuple_GET_ITEM(found, 0);
+    Py_INCREF(only);
+    Py_DECREF(found);
+    return only;
+}
+
+static PyMethodDef bound = {"bound", (PyCFunction)(void (*)(void))call_bound, METH_FASTCALL, NULL};
+
+// What bind_draw(address, types, function) gives: the generator, which is the first argument, and
+// an array of the shape of the second, which the unit is given last and fills.
+static PyObject *call_draw(PyObject *self, PyObject *const *args, Py_ssize_t n) {
+    PyObject *types = PyTuple_GET_ITEM(self, 1), *given[MOST_GIVEN];
+    PyArrayObject *first = (PyArrayObject *)args[1];
+    Py_ssize_t length = PyUnicode_GET_LENGTH(types);
+    if (n >= MOST_GIVEN || !PyArray_Check(first) || length < 2)
+        return PyErr_Format(PyExc_TypeError, "not the arguments of a draw");
+    int dtype = type_of(PyUnicode_READ_CHAR(types, length - 2));
+    PyObject *out = PyArray_EMPTY(PyArray_NDIM(first), PyArray_DIMS(first), dtype, 0);
+    if (!out) return NULL;
+    for (int i = 0; i < n; i++) given[i] = args[i];
+    given[n] = out;
+    PyObject *found = call_bound(self, given, n + 1);
+    Py_XDECREF(found);
+    PyObject *both = found ? PyTuple_Pack(2, args[0], out) : NULL;
+    Py_DECREF(out);
+    return both;
+}
+
+static PyMethodDef draw = {"draw", (PyCFunction)(void (*)(void))call_draw, METH_FASTCALL, NULL};
+
+static PyObject *bind(PyObject *, PyObject *args) { return PyCFunction_New(&bound, args); }
+static PyObject *bind_draw(PyObject *, PyObject *args) { return PyCFunction_New(&draw, args); }
+
 static PyMethodDef functions[] = {
+    {"bind", bind, METH_VARARGS, NULL},
+    {"bind_draw", bind_draw, METH_VARARGS, NULL},
     {"call", (PyCFunction)(void (*)(void))call, METH_FASTCALL, NULL},
     {NULL, NULL, 0, NULL},
 };

@@ -9,8 +9,9 @@ library computes one number at a time: there are functions of whole matrices for
 import gc
 import logging
 import warnings
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, override
 
 import numpy as np
@@ -22,39 +23,32 @@ from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.op import Op
 from pytensor.graph.rewriting.basic import GraphRewriter
 from pytensor.graph.rewriting.db import RewriteDatabaseQuery
-from pytensor.link.numba.linker import NumbaLinker
+from pytensor.link.c.op import COp, _NoPythonCOp
 from pytensor.link.vm import VMLinker
-from pytensor.raise_op import CheckAndRaise
 from pytensor.scalar.basic import Exp, Neg, ScalarMaximum, ScalarOp, Tanh
 from pytensor.scalar.math import Erf, Erfc
-from pytensor.tensor.basic import (
-    Alloc,
-    AllocEmpty,
-    Join,
-    MakeVector,
-    ScalarFromTensor,
-    TensorFromScalar,
-)
-from pytensor.tensor.blas import BatchedDot, Dot22
+from pytensor.tensor.blas.blas_c import BaseBLAS
+from pytensor.tensor.blas.gemm import Gemm
 from pytensor.tensor.blockwise import Blockwise
-from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
+from pytensor.tensor.elemwise import CAReduce, Elemwise
 from pytensor.tensor.math import mul
 from pytensor.tensor.random.basic import ScipyRandomVariable
-from pytensor.tensor.shape import Reshape, Shape_i, SpecifyShape
-from pytensor.tensor.subtensor import (
-    AdvancedIncSubtensor,
-    AdvancedSubtensor,
-    IncSubtensor,
-    Subtensor,
-)
+from pytensor.tensor.subtensor import AdvancedIncSubtensor, AdvancedSubtensor
 
-from pymc_nnsteps.kernels import elementwise
 from pymc_nnsteps.kernels.elementwise import UseLoops
-from pymc_nnsteps.kernels.error_functions import erf, erfc
-from pymc_nnsteps.kernels.jit import Call, called, version, when_numba
-from pymc_nnsteps.kernels.ops import Barrier, UnlessLost
+from pymc_nnsteps.kernels.error_functions import erf, erfc, tanh
+from pymc_nnsteps.kernels.jit import Call, called, in_numba
+from pymc_nnsteps.kernels.ops import UnlessLost
 from pymc_nnsteps.kernels.rewriting import KeptMode
-from pymc_nnsteps.kernels.thunks import computed, function_of, storing
+from pymc_nnsteps.kernels.thunks import (
+    function_of,
+    in_c,
+    loops,
+    prepared,
+    repeated_axes,
+    step_of,
+    storing,
+)
 
 FIRST, BEFORE_FUSION, LAST = 0.5, 48, 200
 """Positions among PyTensor's rewrites."""
@@ -101,61 +95,57 @@ def c_by_default(compile_kwargs: dict[str, Any] | None = None) -> dict[str, Any]
     mode = CVM.excluding("gemm_optimizer", "local_gemm_to_gemv", "local_careduce_fusion")
     mode = mode.excluding(*SPECIAL_MATRICES)
     mode = mode.register(
-        (MultiplyUnsigned(), FIRST),
-        (UseFunctionsOfMatrices(OF_MATRICES), BEFORE_FUSION),
-        (KeepAside(), BEFORE_FUSION),
-        (SkipViewsOfDraws(), BEFORE_FUSION),
-        (RunViewsInPython(), LAST),
+        (Replace(multiplied), FIRST),
+        (Replace(of_matrix), BEFORE_FUSION),
+        (Replace(kept_aside), BEFORE_FUSION),
+        (Replace(without_view), BEFORE_FUSION),
+        (Replace(in_python), LAST),
         (UseLoops(), LAST + 1),
     )
     return options | {"mode": KeptMode(Machine(use_cloop=True), mode.provided_optimizer)}
 
 
-class ExactNumbaLinker(NumbaLinker):
-    """Numba without leave to reorder sums.
-
-    With it, code that was just compiled rounds otherwise than the same code from the cache.
-    """
-
-    @override
-    def fgraph_convert(self, *arguments: Any, **options: Any) -> Any:
-        with pytensor.config.change_flags(numba__fastmath=False):
-            return super().fgraph_convert(*arguments, **options)
-
-    @override
-    def jit_compile(self, fn_and_cache: Any) -> Any:
-        with pytensor.config.change_flags(numba__fastmath=False):
-            return super().jit_compile(fn_and_cache)
-
-
 def numba_by_default(compile_kwargs: dict[str, Any] | None = None) -> dict[str, Any]:
     """Options of :func:`pymc.pytensorf.compile` with a mode: Numba's, unless there is one."""
     options = {} if compile_kwargs is None else compile_kwargs
-    mode = Mode(ExactNumbaLinker(), NUMBA.provided_optimizer)
-    own = (MultiplyUnsigned(), FIRST), (UseFunctionsOfMatrices(IN_NUMBA), BEFORE_FUSION)
-    return {"mode": mode.register(*own)} | options
+    own = (Replace(multiplied), FIRST), (Replace(partial(of_matrix, in_numba=True)), BEFORE_FUSION)
+    return {"mode": NUMBA.register(*own)} | options
 
 
 def drawing(options: dict[str, Any]) -> dict[str, Any]:
     """Options to compile a function that draws random numbers with."""
     mode = get_mode(options["mode"])
-    return options | {"mode": mode.register((CopyParametersForSciPy(), LAST))}
+    return options | {"mode": mode.register((Replace(given_copies), LAST))}
 
 
-class CopyParametersForSciPy(GraphRewriter):
-    """Let SciPy draw with copies of parameters.
+class Replace(GraphRewriter):
+    """Replace nodes' outputs by what a function of a node gives, unless that is None."""
 
-    It broadcasts them to arrays that it may write to, and fails if they are constants, or views.
-    """
+    def __init__(self, outputs: Callable[[Apply], list[Variable] | None]) -> None:
+        super().__init__()
+        self.outputs = outputs
 
     @override
     def apply(self, fgraph: FunctionGraph) -> None:
-        for node in fgraph.toposort():
-            if isinstance(node.op, ScipyRandomVariable):
-                for parameter in node.op.dist_params(node):
-                    position = node.inputs.index(parameter)
-                    [copy] = InPython(deep_copy_op).make_node(parameter).outputs
-                    fgraph.change_node_input(node, position, copy)
+        pairs = [
+            pair
+            for node in reversed(fgraph.toposort())
+            if (found := self.outputs(node)) is not None
+            for pair in zip(node.outputs, found, strict=True)
+        ]
+        fgraph.replace_all_validate(pairs)
+
+
+def given_copies(node: Apply) -> list[Variable] | None:
+    """Draws of SciPy with copies of parameters.
+
+    It broadcasts them to arrays that it may write to, and fails if they are constants, or views.
+    """
+    if not isinstance(node.op, ScipyRandomVariable):
+        return None
+    parameters, copied = node.op.dist_params(node), InPython(deep_copy_op)
+    inputs: list[Any] = [copied(v) if v in parameters else v for v in node.inputs]
+    return node.clone_with_new_inputs(inputs).outputs
 
 
 class InPython(Op):
@@ -184,45 +174,19 @@ class InPython(Op):
     def make_thunk(
         self, node: Apply, storage_map: Any, compute_map: Any, no_recycling: Any, impl: Any = None
     ) -> Any:
-        if not isinstance(self.op, DimShuffle):
-            if found := function_of(self.op, node):
-                return storing(*found, node.outputs, storage_map, compute_map)
-            return super().make_thunk(node, storage_map, compute_map, no_recycling, impl)
-        order = tuple(-1 if axis == "x" else axis for axis in self.op.new_order)
-        given, view = ((storage_map[v],) for v in (*node.inputs, *node.outputs))
-        done = computed(compute_map, node.outputs)
-        return elementwise.thunk(elementwise.loops().view, order, given, view, done)
+        if pytensor.config.cxx and (step := step_of(self.op, node)):
+            return in_c(node, *step, storage_map, compute_map)
+        if found := function_of(self.op, node):
+            return storing(*found, node.outputs, storage_map, compute_map)
+        return super().make_thunk(node, storage_map, compute_map, no_recycling, impl)
 
     @override
     def perform(self, node: Apply, inputs: Any, output_storage: Any) -> None:
         self.op.perform(node, inputs, output_storage)
 
 
-VIEWS = (
-    AdvancedIncSubtensor,
-    AdvancedSubtensor,
-    Alloc,
-    AllocEmpty,
-    Barrier,
-    BatchedDot,
-    CAReduce,
-    CheckAndRaise,
-    DeepCopyOp,
-    DimShuffle,
-    Dot22,
-    IncSubtensor,
-    Join,
-    MakeVector,
-    Reshape,
-    ScalarFromTensor,
-    ScalarOp,
-    Shape_i,
-    SpecifyShape,
-    Subtensor,
-    TensorFromScalar,
-)
-"""Operations that rearrange or describe arrays, and are about as fast in Python."""
-
+IN_C = (BaseBLAS, Blockwise, Elemwise, Gemm, _NoPythonCOp)
+"""Operations with C code that compute; others rearrange arrays, and are about as fast in Python."""
 
 FEW = 1000
 """Most places that are read or written in Python."""
@@ -237,42 +201,24 @@ def _is_slow_in_python(node: Apply) -> bool:
     return isinstance(op, CAReduce) and getattr(op.scalar_op, "nfunc_spec", None) is None
 
 
-class KeepAside(GraphRewriter):
-    """Hide from PyTensor what is in graphs that most chains never evaluate.
+def kept_aside(node: Apply) -> list[Variable] | None:
+    """What is in graphs that most chains never evaluate, hidden from PyTensor.
 
     It would rewrite and build them, which takes as long as a sweep's own graph.
     """
-
-    @override
-    def apply(self, fgraph: FunctionGraph) -> None:
-        for node in fgraph.toposort():
-            if isinstance(node.op, UnlessLost):
-                copies = InPython(node.op).in_place_of(node).outputs
-                fgraph.replace_all_validate(list(zip(node.outputs, copies, strict=True)))
+    return InPython(node.op).in_place_of(node).outputs if isinstance(node.op, UnlessLost) else None
 
 
-class SkipViewsOfDraws(GraphRewriter):
-    """Take the view of a batch of arrays for the batch: PyTensor would view one after another."""
-
-    @override
-    def apply(self, fgraph: FunctionGraph) -> None:
-        for node in fgraph.toposort():
-            if isinstance(node.op, Blockwise) and isinstance(node.op.core_op, ViewOp):
-                fgraph.replace_validate(node.outputs[0], node.inputs[0])
+def without_view(node: Apply) -> list[Variable] | None:
+    """A batch of arrays in place of its view: PyTensor would view one after another."""
+    is_view = isinstance(node.op, Blockwise) and isinstance(node.op.core_op, ViewOp)
+    return node.inputs if is_view else None
 
 
-class RunViewsInPython(GraphRewriter):
-    """Replace the Ops of :data:`VIEWS` by ones without C code."""
-
-    @override
-    def apply(self, fgraph: FunctionGraph) -> None:
-        pairs = [
-            pair
-            for node in reversed(fgraph.toposort())
-            if isinstance(node.op, VIEWS) and not _is_slow_in_python(node)
-            for pair in zip(node.outputs, InPython(node.op).in_place_of(node).outputs, strict=True)
-        ]
-        fgraph.replace_all_validate(pairs)
+def in_python(node: Apply) -> list[Variable] | None:
+    """Operations that have C code and are about as fast without."""
+    is_kept = not isinstance(node.op, COp) or isinstance(node.op, IN_C) or _is_slow_in_python(node)
+    return None if is_kept else InPython(node.op).in_place_of(node).outputs
 
 
 class Machine(VMLinker):
@@ -303,7 +249,7 @@ That of two numbers spares a branch that the processor cannot foresee: ReLU.
 
 
 IN_NUMBA = (Tanh,)
-"""The same, where Numba compiles: :mod:`.hyperbolic`."""
+"""The same, where Numba compiles."""
 
 
 class OfMatrix(Op):
@@ -320,6 +266,17 @@ class OfMatrix(Op):
         return Apply(self, list(inputs), [matrix.type()])
 
     @override
+    def make_thunk(
+        self, node: Apply, storage_map: Any, compute_map: Any, no_recycling: Any, impl: Any = None
+    ) -> Any:
+        """NumPy's own loop, where it is one of its functions."""
+        function = OF_MATRICES[type(self.scalar_op)]
+        if not (isinstance(function, np.ufunc) and pytensor.config.cxx):
+            return super().make_thunk(node, storage_map, compute_map, no_recycling, impl)
+        step = prepared(node, function, repeated_axes(node))
+        return in_c(node, loops().loop, step, storage_map, compute_map)
+
+    @override
     def perform(self, node: Apply, inputs: Any, output_storage: Any) -> None:
         with np.errstate(all="ignore"):
             output_storage[0][0] = OF_MATRICES[type(self.scalar_op)](*inputs)
@@ -330,53 +287,32 @@ def _matrices(inputs: Sequence[Any]) -> list[Any]:
     return [x for x in inputs if len(inputs) == 1 or not all(x.type.broadcastable)]
 
 
-@when_numba
-def _register() -> None:
-    from pytensor.link.numba.dispatch.basic import numba_funcify_and_cache_key
-
-    @numba_funcify_and_cache_key.register(OfMatrix)
-    def kernel(op: OfMatrix, node: Apply, **options: Any) -> tuple[Any, str]:
-        from pymc_nnsteps.kernels.hyperbolic import tanh, tanh_single
-
-        dtype = node.outputs[0].type.dtype
-        return tanh if dtype == "float64" else tanh_single, f"{op.scalar_op}-{dtype}-{version()}"
+in_numba(OfMatrix, lambda op, node: tanh.numba)
 
 
-class MultiplyUnsigned(GraphRewriter):
-    """Take ``-x`` of an unsigned integer for a product: PyTensor's own rewrite of it fails."""
-
-    @override
-    def apply(self, fgraph: FunctionGraph) -> None:
-        for node in fgraph.toposort():
-            if isinstance(node.op, Elemwise) and isinstance(node.op.scalar_op, Neg):
-                [x] = node.inputs
-                if x.type.dtype.startswith("uint"):
-                    minus_one = np.array(-1).astype(x.type.dtype)
-                    fgraph.replace_validate(node.outputs[0], mul(minus_one, x))
+def multiplied(node: Apply) -> list[Variable] | None:
+    """A product for ``-x`` of an unsigned integer: PyTensor's own rewrite of it fails."""
+    if not _is_elemwise(node, Neg) or not node.outputs[0].type.dtype.startswith("uint"):
+        return None
+    return mul.make_node(np.array(-1).astype(node.outputs[0].type.dtype), *node.inputs).outputs
 
 
-class UseFunctionsOfMatrices(GraphRewriter):
-    """Replace functions of numbers, where they are applied to float64 matrices (and numbers).
+def of_matrix(node: Apply, *, in_numba: bool = False) -> list[Variable] | None:
+    """A function of float64 matrices (and numbers) for one of numbers.
 
     The larger of two is replaced in float32 too, and in Numba all are.
     """
+    if not _is_elemwise(node, *(IN_NUMBA if in_numba else OF_MATRICES)):
+        return None
+    [old], dtypes = node.outputs, {x.type.dtype for x in (*node.outputs, *node.inputs)}
+    is_single = dtypes == {"float32"} and (in_numba or len(node.inputs) > 1)
+    is_one = old.type.ndim >= 2 and len(_matrices(node.inputs)) == 1
+    known = is_one and (is_single or dtypes == {"float64"})
+    return OfMatrix(node.op.scalar_op).make_node(*node.inputs).outputs if known else None
 
-    def __init__(self, known: Collection[type[ScalarOp]]) -> None:
-        super().__init__()
-        self._known = known
 
-    @override
-    def apply(self, fgraph: FunctionGraph) -> None:
-        for node in fgraph.toposort():
-            if isinstance(node.op, Elemwise) and type(node.op.scalar_op) in self._known:
-                [old], matrices = node.outputs, _matrices(node.inputs)
-                dtypes = {x.type.dtype for x in (old, *node.inputs)}
-                known = {"float64"}, *([{"float32"}] if self._takes_float32(node) else [])
-                if old.type.ndim >= 2 and dtypes in known and len(matrices) == 1:
-                    fgraph.replace_validate(old, OfMatrix(node.op.scalar_op)(*node.inputs))
-
-    def _takes_float32(self, node: Apply) -> bool:
-        return len(node.inputs) > 1 or self._known is IN_NUMBA
+def _is_elemwise(node: Apply, *kinds: type[ScalarOp]) -> bool:
+    return isinstance(node.op, Elemwise) and type(node.op.scalar_op) in kinds
 
 
 @contextmanager

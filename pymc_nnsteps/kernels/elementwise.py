@@ -5,13 +5,10 @@ most of what it reads then is the same. Here the C code of an operation's number
 PyTensor's, stands in a loop of a few lines; ``loops.cpp`` says how the loop is called.
 """
 
-import functools
 import re
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any, override
 
-import numpy as np
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.op import Op
@@ -21,7 +18,7 @@ from pytensor.scalar.basic import get_scalar_type
 from pytensor.tensor.elemwise import Elemwise
 
 from pymc_nnsteps.kernels import jit, native
-from pymc_nnsteps.kernels.thunks import computed, described
+from pymc_nnsteps.kernels.thunks import in_c, loops, prepared, repeated_axes
 
 TYPES = {
     "bool": "unsigned char",
@@ -145,8 +142,7 @@ class Loop(Op):
 
     def unit(self) -> native.TranslationUnit:
         """The unit of source code."""
-        visible = 'extern "C" __attribute__((visibility("default")))'
-        own = f"{visible} void unit_{self.name}{self.code}"
+        own = f"{native.VISIBLE} void unit_{self.name}{self.code}"
         return native.TranslationUnit(
             (PREAMBLE,), f"namespace loops {{\nusing namespace std;\n{own}}}".__str__
         )
@@ -154,61 +150,19 @@ class Loop(Op):
     def prepared(self, node: Apply) -> Any:
         """What ``loops.cpp`` is told of a node."""
         native.build({self.name: self.unit()})
-        repeated = [
-            sum(is_one << axis for axis, is_one in enumerate(v.type.broadcastable))
-            for v in node.inputs
-        ]
-        dtypes = [np.dtype(v.type.dtype).num for v in node.outputs]
-        in_place = [self.destroy_map.get(k, [-1])[0] for k in range(len(node.outputs))]
-        return loops().prepare(
-            native.function(self.name),
-            node.outputs[0].type.ndim,
-            tuple(repeated),
-            tuple(dtypes),
-            tuple(in_place),
-        )
+        return prepared(node, native.function(self.name), repeated_axes(node))
 
     @override
     def make_thunk(
         self, node: Apply, storage_map: Any, compute_map: Any, no_recycling: Any, impl: Any = None
     ) -> Any:
-        inputs, outputs = (
-            tuple(storage_map[v] for v in variables) for variables in (node.inputs, node.outputs)
-        )
-        done = computed(compute_map, node.outputs)
-        return thunk(loops().loop, self.prepared(node), inputs, outputs, done)
+        return in_c(node, loops().loop, self.prepared(node), storage_map, compute_map)
 
     @override
     def perform(self, node: Apply, inputs: Any, output_storage: Any) -> None:
         """As of other Ops."""
         cells = tuple([x] for x in inputs), tuple(output_storage)
         loops().run(loops().loop(self.prepared(node), *cells))
-
-
-Cells = tuple[list[Any], ...]
-
-
-def thunk(make: Callable[..., Any], what: Any, inputs: Cells, outputs: Cells, done: Cells) -> Any:
-    """What PyTensor calls for a node: its machine in C a function in C, others this one.
-
-    ``make`` is a function of ``loops.cpp``, which is given ``what`` and the storage of both sides;
-    ``done`` is told that there are outputs.
-    """
-    run, step = loops().run, make(what, inputs, outputs)
-
-    def call() -> None:
-        run(step)
-        for cell in done:
-            cell[0] = True
-
-    call.cthunk = step  # type: ignore[attr-defined]
-    return described(call, inputs, outputs)
-
-
-@functools.cache
-def loops() -> Any:
-    """The extension module of ``loops.cpp``."""
-    return native.module(Path(__file__).with_name("loops.cpp"))
 
 
 class UseLoops(GraphRewriter):

@@ -8,12 +8,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pymc_nnsteps.kernels.collapse import Above
 from pymc_nnsteps.kernels.interwoven_gates import GatedUnits, logistic
 from pymc_nnsteps.kernels.jit import inline, jit
 from pymc_nnsteps.kernels.layer_density import change_of, invert_seen
 from pymc_nnsteps.kernels.linear_algebra import Array, copy, inner_product, put, sum_of
-from pymc_nnsteps.kernels.rows import LayerWeights
+from pymc_nnsteps.kernels.rows import Above, LayerWeights
 
 WIDER = 1e-3
 """Weight of the wider Gaussian in the smooth density of a response."""

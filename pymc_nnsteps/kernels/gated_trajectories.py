@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pymc_nnsteps.kernels.collapse import Above
 from pymc_nnsteps.kernels.error_functions import exp_negative
 from pymc_nnsteps.kernels.gated_density import (
     GatedDensity,
@@ -28,7 +27,7 @@ from pymc_nnsteps.kernels.interwoven_gates import GatedUnits, logistic
 from pymc_nnsteps.kernels.jit import inline, jit
 from pymc_nnsteps.kernels.leapfrog import Metric, draw_momenta, empty_metric, follow, invert
 from pymc_nnsteps.kernels.linear_algebra import Array, inner_product, put, sum_of
-from pymc_nnsteps.kernels.rows import LayerWeights, acceptance_probability
+from pymc_nnsteps.kernels.rows import Above, LayerWeights, acceptance_probability
 
 MOST_STEPS = 32
 """Largest number of leapfrog steps of a trajectory."""

@@ -19,7 +19,6 @@ from pymc.pytensorf import resolve_backend_compile_kwargs
 from pytensor.compile.mode import Mode
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FunctionGraph
-from pytensor.graph.rewriting.basic import GraphRewriter
 from pytensor.link.basic import JITLinker
 from pytensor.scalar.basic import IntDiv, ScalarOp
 from pytensor.scalar.math import PolyGamma, TriGamma
@@ -28,7 +27,13 @@ from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.type import tensor
 
 from pymc_nnsteps.kernels import elementwise, jit, native
-from pymc_nnsteps.kernels.compiling import BEFORE_FUSION, FIRST, SPECIAL_MATRICES, MultiplyUnsigned
+from pymc_nnsteps.kernels.compiling import (
+    BEFORE_FUSION,
+    FIRST,
+    SPECIAL_MATRICES,
+    Replace,
+    multiplied,
+)
 from pymc_nnsteps.kernels.expressions import UntranslatableError, number
 from pymc_nnsteps.kernels.graph_statements import array_type, axes_of, statement, type_of
 from pymc_nnsteps.kernels.native import SPECIAL
@@ -188,8 +193,10 @@ class InCpp(ScalarOp):
         return f"{y[0]} = {self.code.format(*x)};"
 
 
-def _restated(node: Apply) -> Variable | None:
+def restated(node: Apply) -> list[Variable] | None:
     """The same by other code or of other types; None where PyTensor's code does what is said."""
+    if not isinstance(node.op, Elemwise):
+        return None
     op, dtype = node.op.scalar_op, node.outputs[0].type.dtype
     if not dtype.startswith("float") or len(node.outputs) > 1:
         return None
@@ -199,23 +206,13 @@ def _restated(node: Apply) -> Variable | None:
         places = ", ".join(f"{{{k}}}" for k in range(len(node.inputs)))
         code = f"of_scipy<{SPECIAL.index(name)}>({places})"
     if code is not None:
-        return Elemwise(InCpp(op, code)).make_node(*node.inputs).outputs[0]
+        return Elemwise(InCpp(op, code)).make_node(*node.inputs).outputs
     is_refused = elementwise.code_of(node, in_graph=True) is None
     narrow = {v.type.dtype for v in node.inputs if is_refused or v.type.dtype == "float32"}
     if narrow <= {dtype} or (len(node.inputs) == 1 and not is_refused):
         return None
     inputs = [cast(v, dtype) if v.type.dtype in narrow else v for v in node.inputs]
-    return node.op.make_node(*inputs).outputs[0]
-
-
-class UseSpecialFunctions(GraphRewriter):
-    """Replace functions of numbers whose C code in PyTensor is not what its Python does."""
-
-    @override
-    def apply(self, fgraph: FunctionGraph) -> None:
-        for node in fgraph.toposort():
-            if isinstance(node.op, Elemwise) and (found := _restated(node)) is not None:
-                fgraph.replace_validate(node.outputs[0], found)
+    return node.op.make_node(*inputs).outputs
 
 
 HEADERS = (elementwise.PREAMBLE, jit.HEADER, Path(__file__).with_name("graphs.hpp"))
@@ -227,7 +224,7 @@ EXCLUDED = ("inplace", "BlasOpt", "local_careduce_fusion", *SPECIAL_MATRICES)
 def in_cpp(*together: tuple[jit.Kernel, str]) -> Mode:
     """The mode of functions that are one unit of C++, built together with kernels."""
     mode = resolve_backend_compile_kwargs("c", None)["mode"].excluding(*EXCLUDED)
-    mode = mode.register((MultiplyUnsigned(), FIRST), (UseSpecialFunctions(), BEFORE_FUSION))
+    mode = mode.register((Replace(multiplied), FIRST), (Replace(restated), BEFORE_FUSION))
     return KeptMode(CppLinker(*together), mode.provided_optimizer)
 
 
@@ -268,15 +265,9 @@ class Graph:
         translation = Translation(fgraph)
         text = translation.text()
         headers: tuple[str | Path, ...] = (*HEADERS, *translation.headers)
-        self._name = native.digest(" ".join((jit.digest(), *translation.headers, text)))
-        visible = 'extern "C" __attribute__((visibility("default")))'
-        own = f"own_{self._name}"
-        source = (
-            f"namespace {own} {{\n{text}}}\n"
-            f"{visible} void unit_{self._name}(const Given *given, Results *results) {{\n"
-            f"try {{ {own}::graph(given, results); }} "
-            "catch (const Error &e) { results->error = e; } }\n"
-        )
+        read = (h.read_text() if isinstance(h, Path) else h for h in headers)
+        self._name = native.digest(" ".join((*read, text)))
+        source = jit.unit_of(self._name, text, "graph(given, results)")
         self.unit = {self._name: native.TranslationUnit(headers, source.__str__)}
 
     def __call__(self, *arguments: np.ndarray) -> tuple[np.ndarray, ...]:

@@ -11,9 +11,7 @@ from numba.core.imputils import lower_constant
 from numba.extending import models, register_model, typeof_impl
 
 from pymc_nnsteps.kernels.expressions import fields_of
-from pymc_nnsteps.kernels.jit import Kernel, digest, grouped, parameters
-
-FastMath = bool | set[str]
+from pymc_nnsteps.kernels.jit import Kernel, grouped, parameters
 
 
 class KernelType(types.Dispatcher):
@@ -33,25 +31,25 @@ def _nothing(context: Any, builder: Any, kind: KernelType, kernel: Kernel) -> An
     return context.get_dummy_value()
 
 
-def jit(function: Callable[..., Any], *, fastmath: FastMath = False) -> Any:
+def jit(function: Callable[..., Any], stamp: str) -> Any:
     """Compile, and keep the result on disk where there is a directory to write to.
 
     ``fastmath`` is refused explicitly: a kernel would inherit it from the graph that calls
     it, and its results would differ from backend to backend.
 
-    Numba stamps what it keeps with the text of the function's own file. The stamp here is that of
-    all files of kernels, so that a kernel is compiled again if one that it calls has changed.
+    Numba stamps what it keeps with the text of the function's own file, where this stamp is to
+    change with the functions that it calls.
     """
-    kernel: Any = numba.njit(error_model="numpy", fastmath=fastmath)(function)
+    kernel: Any = numba.njit(error_model="numpy", fastmath=False)(function)
     with contextlib.suppress(RuntimeError):
         kernel.enable_caching()
-        kernel._cache._cache_file._source_stamp = digest()
+        kernel._cache._cache_file._source_stamp = stamp
     return kernel
 
 
-def inline(function: Callable[..., Any], *, fastmath: FastMath = False) -> Any:
+def inline(function: Callable[..., Any]) -> Any:
     """Compile into each kernel that calls it."""
-    return numba.njit(error_model="numpy", fastmath=fastmath, forceinline=True)(function)
+    return numba.njit(error_model="numpy", fastmath=False, forceinline=True)(function)
 
 
 def of_arrays(kernel: Kernel) -> Any:

@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pymc_nnsteps.kernels.collapse import Above
 from pymc_nnsteps.kernels.jit import inline, jit
 from pymc_nnsteps.kernels.linear_algebra import (
     MOST_LOST,
@@ -20,6 +19,7 @@ from pymc_nnsteps.kernels.linear_algebra import (
     sum_of,
 )
 from pymc_nnsteps.kernels.rows import (
+    Above,
     LayerWeights,
     QuadraticTerms,
     SampleSums,

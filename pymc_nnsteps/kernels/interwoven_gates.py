@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pymc_nnsteps.kernels.collapse import Above
 from pymc_nnsteps.kernels.error_functions import exp_negative
 from pymc_nnsteps.kernels.jit import inline, jit
 from pymc_nnsteps.kernels.linear_algebra import Array, copy, solve, try_to_factorise
 from pymc_nnsteps.kernels.rows import (
+    Above,
     LayerWeights,
     QuadraticTerms,
     SampleSums,

@@ -1,13 +1,12 @@
 """Kernels of convolutions moved together with their pre-activations, by Metropolis-Hastings.
 
-:mod:`pymc_nnsteps.moves.interwoven_kernels` derives the move.
+:mod:`pymc_nnsteps.moves.interweaving` derives the move.
 """
 
 import math
 
 import numpy as np
 
-from pymc_nnsteps.kernels.collapse import Above
 from pymc_nnsteps.kernels.interweaving import (
     ActivationPieces,
     Fixed,
@@ -23,6 +22,7 @@ from pymc_nnsteps.kernels.interweaving import (
 from pymc_nnsteps.kernels.jit import inline, jit
 from pymc_nnsteps.kernels.linear_algebra import Array, fill_factor, put
 from pymc_nnsteps.kernels.rows import (
+    Above,
     LayerWeights,
     acceptance_probability,
     solve_both,

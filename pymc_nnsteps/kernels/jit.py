@@ -4,27 +4,25 @@ A kernel is written in Python. A sweep in C calls what a C++ compiler makes of i
 (:mod:`.translation`); Numba compiles it where a graph is compiled to Numba, and where there is no
 compiler. Both do the same arithmetic in the same order.
 
-PyTensor is told of kernels for Numba once it asks: to import Numba takes a second. A sweep in C
-needs neither Numba nor PyTensor's functions for it, which are imported with the first graph that is
-compiled to Numba.
+PyTensor is told of kernels for Numba with the first graph that is compiled to Numba: to import
+Numba takes a second, and a sweep in C does not need it.
 """
 
 import functools
-import importlib.util
 import inspect
 import itertools
-import sys
-from collections.abc import Callable, Iterable, Sequence
-from importlib.abc import MetaPathFinder
-from importlib.machinery import ModuleSpec
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from types import ModuleType
 from typing import Any, override
 
 import numpy as np
 import pytensor
+from pytensor.compile.mode import optdb
 from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.op import Op
+from pytensor.graph.rewriting.basic import GraphRewriter
+from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.random.type import RandomGeneratorType
 from pytensor.tensor.type import TensorType
 
@@ -74,7 +72,19 @@ class Kernel:
         """What Numba compiles."""
         from pymc_nnsteps.kernels import in_numba
 
-        return (in_numba.inline if self.is_inline else in_numba.jit)(self._function)
+        if self.is_inline:
+            return in_numba.inline(self._function)
+        return in_numba.jit(self._function, self.digest)
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """A name that changes with the code, and with what it names: constants, tuples, kernels."""
+        function, code = self._function, self._function.__code__
+        constants = [each for each in code.co_consts if each != function.__doc__]
+        of_code = code.co_code, code.co_varnames, code.co_names, constants
+        named = [*function.__annotations__.values(), *map(function.__globals__.get, code.co_names)]
+        kind = self.__name__, self.is_inline, self._flags
+        return native.digest(repr((translator(), kind, of_code, [text_of(each) for each in named])))
 
     @functools.cached_property
     def numba_of_arrays(self) -> Any:
@@ -96,6 +106,19 @@ class Kernel:
             return self._returned(*found) if self._returned else found
         return found[0] if found else None
 
+    def bound(self, types: str | None, *, draws: bool = False) -> Callable[..., Any]:
+        """The same for arguments of these types, without Python where it is built for them.
+
+        One that ``draws`` fills an array of the first parameter's shape, and gives the generator
+        and the array.
+        """
+        if types is None or not pytensor.config.cxx:
+            return self
+        self._prepare(types)
+        bind = calls().bind_draw if draws else calls().bind
+        bound: Callable[..., Any] = bind(self._ready[types], types, self)
+        return bound
+
     def _prepare(self, types: str) -> None:
         """Look up what is to be called for these types, or build it."""
         if types not in self._ready:
@@ -107,7 +130,7 @@ class Kernel:
 
     def unit(self, types: str) -> dict[str, native.TranslationUnit]:
         """What is built for arguments of these types, by its name."""
-        name = native.digest(f"{digest()} {self.__module__}.{self.__name__} {types}")
+        name = native.digest(f"{self.digest} {types}")
         source = functools.partial(self._source, name, types)
         return {name: native.TranslationUnit((HEADER,), source, self._flags)}
 
@@ -135,13 +158,35 @@ class Kernel:
         give = f"give(*results, {call})"
         if self._function.__annotations__.get("return", 0) is None:
             give = call
-        return (
-            f"namespace own_{name} {{\n{translation.source(self._function)}\n}}\n"
-            f'extern "C" __attribute__((visibility("default"))) void unit_{name}'
-            "(const Given *given, Results *results) {\n"
-            f"using namespace own_{name};\n"
-            f"try {{ {give}; }} catch (const Error &e) {{ results->error = e; }} }}\n"
-        )
+        return unit_of(name, translation.source(self._function), give)
+
+
+def unit_of(name: str, source: str, call: str) -> str:
+    """A unit of C++: a source, and the function that Python calls, whose errors are results."""
+    return (
+        f"namespace own_{name} {{\n{source}\n}}\n"
+        f"{native.VISIBLE} void unit_{name}(const Given *given, Results *results) {{\n"
+        f"using namespace own_{name};\n"
+        f"try {{ {call}; }} catch (const Error &e) {{ results->error = e; }} }}\n"
+    )
+
+
+def text_of(value: Any) -> str:
+    """Text that changes with what a kernel names."""
+    if isinstance(value, Kernel):
+        return value.digest
+    if isinstance(value, np.ndarray):
+        return f"{value.dtype} {value.tobytes()!r}"
+    if fields_of(value):
+        return repr({name: text_of(kind) for name, kind in value.__annotations__.items()})
+    return repr(value).partition(" at 0x")[0]  # of a function, which has the name of a method
+
+
+@functools.cache
+def translator() -> str:
+    """The text of what translates kernels, and of what they call in C++."""
+    files = [HEADER, *(HERE / f"{name}.py" for name in ("jit", "translation", "expressions"))]
+    return native.digest("".join(file.read_text() for file in files))
 
 
 def parameters(function: Callable[..., Any]) -> list[tuple[str, ...]]:
@@ -249,44 +294,40 @@ def version() -> int:
     return int(digest(), 16)
 
 
-MODULE = "pytensor.link.numba.dispatch"
+_WAITING: list[Callable[[], None]] = []
+"""Calls that state what graphs of Numba call, until there is one."""
 
 
-class _Waiting(MetaPathFinder):
-    """Calls functions after the import of :data:`MODULE`."""
-
-    def __init__(self) -> None:
-        self.calls: list[Callable[[], None]] = []
+class _StateFunctions(GraphRewriter):
+    """Makes the calls that wait; PyTensor's linker requires it ahead of each graph of Numba."""
 
     @override
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        if fullname != MODULE:
-            return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(fullname)
-        if spec is not None and spec.loader is not None:
-            run = spec.loader.exec_module
-
-            def run_and_call(module: ModuleType) -> None:
-                run(module)
-                for call in self.calls:
-                    call()
-
-            spec.loader.exec_module = run_and_call  # type: ignore[method-assign]
-        return spec
+    def apply(self, fgraph: FunctionGraph) -> None:
+        while _WAITING:
+            _WAITING.pop()()
 
 
-_WAITING = _Waiting()
+optdb.register("pymc_nnsteps_numba", _StateFunctions(), "numba", position=0)
 
 
-def when_numba(register: Callable[[], None]) -> Callable[[], None]:
-    """Decorate a function that registers kernels, to be called with PyTensor's for Numba."""
-    if MODULE in sys.modules:
-        register()
-    else:
-        _WAITING.calls.append(register)
-        if _WAITING not in sys.meta_path:
-            sys.meta_path.insert(0, _WAITING)
-    return register
+def in_numba(kind: type[Op], function_of: Callable[[Any, Apply], Any]) -> None:
+    """State what graphs of Numba call for Ops of a kind.
+
+    It is kept under the Op's text and the types of its results.
+    """
+
+    def named(op: Op, node: Apply, **options: Any) -> tuple[Any, str]:
+        types = [v.type.dtype for v in node.outputs]
+        return function_of(op, node), native.digest(f"{digest()} {kind.__name__} {op} {types}")
+
+    def register() -> None:
+        from pytensor.link.numba.dispatch import basic, random
+
+        if issubclass(kind, RandomVariable):
+            random.numba_core_rv_funcify.register(kind)(
+                lambda op, node: (function_of(op, node), version())
+            )
+        else:
+            basic.register_funcify_and_cache_key(kind)(named)
+
+    _WAITING.append(register)

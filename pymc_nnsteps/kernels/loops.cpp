@@ -4,14 +4,18 @@
 #include <initializer_list>
 #define NPY_NO_DEPRECATED_API NPY_1_7_API_VERSION
 #include <numpy/arrayobject.h>
+#include <numpy/ufuncobject.h>
 
-static const int MOST = 32;  // arrays, and axes
+static const int MOST = 32;         // arrays, and axes
+static const int MOST_GIVEN = 256;  // arguments of a function of Python
 
 // Length of the loop, first entries and distances in bytes of each array.
 typedef void (*Loop)(npy_intp, char **, const npy_intp *);
 
 struct Spec {
-    Loop loop;
+    Loop loop;                          // NULL: NumPy's own loop, below
+    PyUFuncGenericFunction of_numpy;
+    void *data;
     int n_inputs, n_outputs, n_axes;
     int in_place[MOST];                 // the input that an output overwrites, or -1
     int dtype[MOST];                    // of outputs
@@ -20,15 +24,30 @@ struct Spec {
 
 static void forget(PyObject *capsule) { delete (Spec *)PyCapsule_GetPointer(capsule, NULL); }
 
-// prepare(address, number of axes, repeated axes, dtypes, what is overwritten)
+// Find NumPy's loop of a function of several arrays of one dtype.
+static bool find_loop(PyObject *function, int dtype, Spec *spec) {
+    PyUFuncObject *known = (PyUFuncObject *)function;
+    for (int i = 0; i < known->ntypes; i++) {
+        bool fits = true;
+        for (int k = 0; k < known->nargs; k++)
+            fits = fits && known->types[i * known->nargs + k] == dtype;
+        if (!fits) continue;
+        spec->loop = NULL;
+        spec->of_numpy = known->functions[i];
+        spec->data = known->data ? (void *)known->data[i] : NULL;
+        return true;
+    }
+    PyErr_SetString(PyExc_TypeError, "NumPy has no loop for these arrays");
+    return false;
+}
+
+// prepare(address or NumPy's function, number of axes, repeated axes, dtypes, what is overwritten)
 static PyObject *prepare(PyObject *, PyObject *args) {
-    unsigned long long address;
-    PyObject *repeated, *dtypes, *in_place;
+    PyObject *loop, *repeated, *dtypes, *in_place;
     Spec spec;
-    if (!PyArg_ParseTuple(args, "KiO!O!O!", &address, &spec.n_axes, &PyTuple_Type, &repeated,
+    if (!PyArg_ParseTuple(args, "OiO!O!O!", &loop, &spec.n_axes, &PyTuple_Type, &repeated,
                           &PyTuple_Type, &dtypes, &PyTuple_Type, &in_place))
         return NULL;
-    spec.loop = (Loop)address;
     spec.n_inputs = PyTuple_GET_SIZE(repeated);
     spec.n_outputs = PyTuple_GET_SIZE(dtypes);
     for (int i = 0; i < spec.n_inputs; i++)
@@ -38,15 +57,18 @@ static PyObject *prepare(PyObject *, PyObject *args) {
         spec.in_place[o] = PyLong_AsLong(PyTuple_GET_ITEM(in_place, o));
     }
     if (PyErr_Occurred()) return NULL;
+    if (PyLong_Check(loop)) spec.loop = (Loop)PyLong_AsVoidPtr(loop);
+    else if (!find_loop(loop, spec.dtype[0], &spec)) return NULL;
     return PyCapsule_New(new Spec(spec), NULL, forget);
 }
 
 // Put the axes into the order of memory and join those that follow each other in it.
-static int join_axes(int n_axes, int n_arrays, npy_intp *lengths, npy_intp (*steps)[MOST]) {
-    for (int a = 1; a < n_axes; a++)  // steps of the last array, an output, decide
+static int join_axes(int n_axes, int n_arrays, int decides, npy_intp *lengths,
+                     npy_intp (*steps)[MOST]) {
+    for (int a = 1; a < n_axes; a++)
         for (int b = a; b > 0; b--) {
             npy_intp *left = steps[b - 1], *right = steps[b];
-            if (left[n_arrays - 1] >= right[n_arrays - 1]) break;
+            if (left[decides] >= right[decides]) break;
             for (int k = 0; k < n_arrays; k++) {
                 npy_intp step = left[k];
                 left[k] = right[k];
@@ -68,6 +90,34 @@ static int join_axes(int n_axes, int n_arrays, npy_intp *lengths, npy_intp (*ste
         kept = to + 1;
     }
     return kept;
+}
+
+static void apply(const Spec *spec, npy_intp n, char **first, const npy_intp *steps) {
+    if (spec->loop) spec->loop(n, first, steps);
+    else spec->of_numpy(first, &n, steps, spec->data);
+}
+
+// Call a loop along the last axis, from each place on the others; one array decides on their order.
+static void walk(const Spec *spec, int n_axes, int n_arrays, int decides, npy_intp *lengths,
+                 npy_intp (*steps)[MOST], char **first) {
+    int n_joined = join_axes(n_axes, n_arrays, decides, lengths, steps);
+    if (n_joined == 0) {
+        for (int k = 0; k < n_arrays; k++) steps[0][k] = 0;
+        return apply(spec, 1, first, steps[0]);
+    }
+    npy_intp at[MOST] = {0};
+    int inner = n_joined - 1;
+    while (true) {
+        apply(spec, lengths[inner], first, steps[inner]);
+        int a = inner - 1;
+        for (; a >= 0; a--) {
+            for (int k = 0; k < n_arrays; k++) first[k] += steps[a][k];
+            if (++at[a] < lengths[a]) break;
+            for (int k = 0; k < n_arrays; k++) first[k] -= lengths[a] * steps[a][k];
+            at[a] = 0;
+        }
+        if (a < 0) return;
+    }
 }
 
 // What a node of a graph does. The machine looks for an exception in the first place.
@@ -142,26 +192,33 @@ static bool run_loop(const Step *step) {
         first[n_inputs + o] = (char *)PyArray_DATA(array);
         for (int a = 0; a < n_axes; a++) steps[a][n_inputs + o] = PyArray_STRIDE(array, a);
     }
-    if (size == 0) return true;
-    int n_joined = join_axes(n_axes, n_arrays, lengths, steps);
-    if (n_joined == 0) {
-        for (int k = 0; k < n_arrays; k++) steps[0][k] = 0;
-        spec->loop(1, first, steps[0]);
-        return true;
+    if (size > 0) walk(spec, n_axes, n_arrays, n_arrays - 1, lengths, steps, first);
+    return true;
+}
+
+// Sum an array along the axes that are marked as repeated ones of the sum.
+static bool run_sum(const Step *step) {
+    const Spec *spec = step->spec;
+    PyArrayObject *x = (PyArrayObject *)PyList_GET_ITEM(storage_of(step->inputs, 0), 0);
+    if (!PyArray_Check(x) || PyArray_NDIM(x) != spec->n_axes || PyArray_TYPE(x) != spec->dtype[0]) {
+        PyErr_SetString(PyExc_TypeError, "an array is not of the type expected");
+        return false;
     }
-    npy_intp at[MOST] = {0};
-    int inner = n_joined - 1;
-    while (true) {
-        spec->loop(lengths[inner], first, steps[inner]);
-        int a = inner - 1;
-        for (; a >= 0; a--) {
-            for (int k = 0; k < n_arrays; k++) first[k] += steps[a][k];
-            if (++at[a] < lengths[a]) break;
-            for (int k = 0; k < n_arrays; k++) first[k] -= lengths[a] * steps[a][k];
-            at[a] = 0;
-        }
-        if (a < 0) return true;
+    npy_intp lengths[MOST], kept[MOST], steps[MOST][MOST];
+    int n_kept = 0;
+    for (int a = 0; a < spec->n_axes; a++) {
+        lengths[a] = PyArray_DIM(x, a);
+        if (!(spec->repeated[0] >> a & 1)) kept[n_kept++] = lengths[a];
     }
+    PyArrayObject *sum = (PyArrayObject *)PyArray_ZEROS(n_kept, kept, spec->dtype[0], 0);
+    if (!sum) return false;
+    for (int a = 0, b = 0; a < spec->n_axes; a++) {
+        steps[a][1] = PyArray_STRIDE(x, a);
+        steps[a][0] = steps[a][2] = spec->repeated[0] >> a & 1 ? 0 : PyArray_STRIDE(sum, b++);
+    }
+    char *first[] = {(char *)PyArray_DATA(sum), (char *)PyArray_DATA(x), (char *)PyArray_DATA(sum)};
+    if (PyArray_SIZE(x)) walk(spec, spec->n_axes, 3, 1, lengths, steps, first);
+    return PyList_SetItem(storage_of(step->outputs, 0), 0, (PyObject *)sum) == 0;
 }
 
 static bool rearrange(const Step *step) {
@@ -193,6 +250,25 @@ static bool rearrange(const Step *step) {
     return PyList_SetItem(storage_of(step->outputs, 0), 0, view) == 0;
 }
 
+// Store what a function of Python gives for the inputs: one object, or a tuple.
+static bool call_python(const Step *step) {
+    PyObject *given[MOST_GIVEN];
+    Py_ssize_t n_inputs = PyTuple_GET_SIZE(step->inputs), n = PyTuple_GET_SIZE(step->outputs);
+    for (int i = 0; i < n_inputs; i++) given[i] = PyList_GET_ITEM(storage_of(step->inputs, i), 0);
+    PyObject *found = PyObject_Vectorcall(step->capsule, given, n_inputs, NULL);
+    if (!found) return false;
+    if (n == 1) return PyList_SetItem(storage_of(step->outputs, 0), 0, found) == 0;
+    bool fits = PyTuple_Check(found) && PyTuple_GET_SIZE(found) == n;
+    if (!fits) PyErr_SetString(PyExc_ValueError, "a node has another number of results");
+    for (int o = 0; fits && o < n; o++) {
+        PyObject *each = PyTuple_GET_ITEM(found, o);
+        Py_INCREF(each);
+        PyList_SetItem(storage_of(step->outputs, o), 0, each);
+    }
+    Py_DECREF(found);
+    return fits;
+}
+
 // What the machine calls: 0, or where the exception has gone.
 static int take(Step *step) {
     if (step->run(step)) return 0;
@@ -221,14 +297,28 @@ static PyObject *capsule_of(const Step &given) {
     return capsule;
 }
 
-// loop(spec, inputs' storage, outputs' storage): the step of a node
-static PyObject *loop(PyObject *, PyObject *args) {
-    Step step = {NULL, run_loop};
+// loop(spec, inputs' storage, outputs' storage), sum(...): the step of a node
+static PyObject *step_of(PyObject *args, bool (*run)(const Step *)) {
+    Step step = {NULL, run};
     if (!PyArg_ParseTuple(args, "OO!O!", &step.capsule, &PyTuple_Type, &step.inputs, &PyTuple_Type,
                           &step.outputs))
         return NULL;
     step.spec = (const Spec *)PyCapsule_GetPointer(step.capsule, NULL);
     return step.spec ? capsule_of(step) : NULL;
+}
+
+static PyObject *loop(PyObject *, PyObject *args) { return step_of(args, run_loop); }
+static PyObject *sum(PyObject *, PyObject *args) { return step_of(args, run_sum); }
+
+// call(function, inputs' storage, outputs' storage): the step of a node
+static PyObject *call(PyObject *, PyObject *args) {
+    Step step = {NULL, call_python};
+    if (!PyArg_ParseTuple(args, "OO!O!", &step.capsule, &PyTuple_Type, &step.inputs, &PyTuple_Type,
+                          &step.outputs))
+        return NULL;
+    if (PyTuple_GET_SIZE(step.inputs) > MOST_GIVEN)
+        return PyErr_Format(PyExc_ValueError, "too many inputs");
+    return capsule_of(step);
 }
 
 // view(order of axes, input's storage, output's storage): the step of a node
@@ -255,6 +345,8 @@ static PyObject *run(PyObject *, PyObject *capsule) {
 static PyMethodDef functions[] = {
     {"prepare", prepare, METH_VARARGS, NULL},
     {"loop", loop, METH_VARARGS, NULL},
+    {"sum", sum, METH_VARARGS, NULL},
+    {"call", call, METH_VARARGS, NULL},
     {"view", view, METH_VARARGS, NULL},
     {"run", run, METH_O, NULL},
     {NULL, NULL, 0, NULL},

@@ -18,7 +18,6 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_nnsteps.kernels import (
     bands,
     chain,
-    collapse,
     gated_trajectories,
     interweaving,
     interwoven_gates,
@@ -28,9 +27,8 @@ from pymc_nnsteps.kernels import (
     layer_trajectories,
     linear_algebra,
     outgoing_weights,
-    unit_rays,
 )
-from pymc_nnsteps.kernels.jit import Call, Kernel, entries, types_of, version, when_numba
+from pymc_nnsteps.kernels.jit import Call, Kernel, entries, in_numba, types_of
 from pymc_nnsteps.kernels.thunks import storing
 
 
@@ -68,7 +66,8 @@ class KernelOp(Op):
         self, node: Apply, storage_map: Any, compute_map: Any, no_recycling: Any, impl: Any = None
     ) -> Any:
         """A thunk that calls the kernel."""
-        return storing(self.kernel, node.inputs, node.outputs, storage_map, compute_map)
+        kernel, types = self.calls(node)
+        return storing(kernel.bound(types), node.inputs, node.outputs, storage_map, compute_map)
 
     def perform(self, node: Apply, inputs: Sequence[np.ndarray], outputs: list[list[Any]]) -> None:
         """Call the kernel."""
@@ -120,15 +119,7 @@ class UnlessLost(OpFromGraph):
             super().perform(node, inputs, outputs)
 
 
-@when_numba
-def _register() -> None:
-    from pytensor.link.numba.dispatch.basic import register_funcify_and_cache_key
-
-    def kernel(op: KernelOp, node: Apply, **options: Any) -> tuple[Any, str]:
-        return op.kernel.numba_of_arrays, f"{op.name}-{version()}"
-
-    register_funcify_and_cache_key(KernelOp)(kernel)
-
+in_numba(KernelOp, lambda op, node: op.kernel.numba_of_arrays)
 
 refuse_lost: Any = KernelOp(linear_algebra, "refuse_lost", (2,))
 sum_over_variances: Any = KernelOp(lattice, "sum_over_variances", (1,))
@@ -142,15 +133,13 @@ draw_labels: Any = KernelOp(labels, "draw_labels", (2,))
 draw_few_rows: Any = KernelOp(labels, "draw_few_rows", (2,))
 draw_precisions: Any = KernelOp(labels, "draw_precisions", (2, 3))
 draw_tridiagonal: Any = KernelOp(bands, "draw_tridiagonal", (2,))
-draw_collapsed_gates: Any = KernelOp(collapse, "draw_collapsed_gates", (2,))
-collapsed_information: Any = KernelOp(collapse, "collapsed_information", (2, 2))
 add_products: Any = KernelOp(linear_algebra, "add_products", (2,))
 see_groups: Any = KernelOp(linear_algebra, "see_groups", (2,))
 draw_chain: Any = KernelOp(chain, "draw_chain", (3,))
 move_kernels: Any = KernelOp(interwoven_kernels, "move_kernels", (2, 2, 1))
 move_rows: Any = KernelOp(interweaving, "move_rows", (2, 2, 1))
 draw_outgoing: Any = KernelOp(outgoing_weights, "draw_outgoing", (2,))
-move_units: Any = KernelOp(unit_rays, "move_units", (2, 2, 1, 1))
+move_units: Any = KernelOp(outgoing_weights, "move_units", (2, 2, 1, 1))
 move_layer: Any = KernelOp(layer_trajectories, "move_layer", (2, 2, 1, 1, 1, 1))
 move_gated_rows: Any = KernelOp(interwoven_gates, "move_gated_rows", (2, 2, 1))
 move_gated_layer: Any = KernelOp(gated_trajectories, "move_gated_layer", (2, 2, 2, 1, 1, 1, 1))

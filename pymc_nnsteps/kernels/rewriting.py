@@ -169,7 +169,7 @@ def _versions() -> str:
 def _of_all(query: RewriteDatabaseQuery, linker: type) -> Any:
     """The part of a key that is the same for all graphs."""
     tags = (sorted(query.include), sorted(query.exclude), sorted(query.require))
-    own = [(type(rewriter).__qualname__, position) for rewriter, position in query.extra_rewrites]
+    own = [(_name(getattr(r, "outputs", type(r))), place) for r, place in query.extra_rewrites]
     settings = [(name, getattr(pytensor.config, name)) for name in SETTINGS]
     return _versions(), linker.__qualname__, tags, query.position_cutoff, own, settings
 

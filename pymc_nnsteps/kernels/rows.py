@@ -1,7 +1,15 @@
-"""What the moves of a layer's rows share: what is seen from above, proposals, their ratio.
+r"""What the moves of a layer's rows share: what is seen from above, proposals, their ratio.
 
-The notation, *whitened* designs among it, is that of :mod:`.collapse`, and otherwise that of
-:mod:`pymc_nnsteps.moves.interweaving`.
+A *response* is seen through a *design* ``C`` with *weights*,
+:math:`y \sim N(C v, \text{diag}(w)^{-1})`. If :math:`v \sim N(u, \Sigma)` with a diagonal
+:math:`\Sigma` is integrated out, then :math:`y \sim N(C u, V)` with
+
+.. math:: V = \text{diag}(w)^{-1} + C \Sigma C^T = U^T U,
+
+and the log density of y is, in u, :math:`u^T B^T e - \tfrac12 |B u|^2` with the *whitened* design
+:math:`B = U^{-T} C` and response :math:`e = U^{-T} y`. No large matrices are subtracted (in the
+notation of Sheinkman and Wade's model, :math:`K = B^T B` and :math:`k = B^T e`). Otherwise the
+notation is that of :mod:`pymc_nnsteps.moves.interweaving`.
 """
 
 import math
@@ -9,11 +17,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pymc_nnsteps.kernels.collapse import Above, whiten
 from pymc_nnsteps.kernels.jit import inline, jit
 from pymc_nnsteps.kernels.linear_algebra import (
     Array,
+    factorise,
+    put,
     solve,
+    solve_rows_transposed,
     solve_transposed,
 )
 
@@ -23,6 +33,15 @@ SAMPLES_AT_ONCE = 256
 """Samples whose squares are added by one product of matrices, as small products are fast."""
 HELD = 20_000_000
 """Numbers of whitened designs that are held at a time, where each sample has one of its own."""
+
+
+class Above[Of](NamedTuple):
+    """What is seen of a layer's activations, whose noise is integrated out."""
+
+    design: Of  # shape (m, d): ``C``
+    weight: Of  # shape (n_obs, m) or (1, m): ``w``
+    response: Of  # shape (n_obs, m): ``y``
+    variance: Of  # shape (d,): the diagonal of ``Sigma``
 
 
 class LayerWeights[Of](NamedTuple):
@@ -51,6 +70,29 @@ class SampleSums(NamedTuple):
     # left, right: their columns, which are halved if they are many.
     left: Array
     right: Array
+
+
+@jit
+def whiten(above: Above, sample: int, first: int, factor: Array, whitened: Array) -> None:
+    """Fill U, ``U^T U = diag(w)^{-1} + C Sigma C^T``, and columns of ``B = U^{-T} C``.
+
+    Those of ``B`` from the first on that is asked for, as many as there is room for.
+    """
+    design, variance = above.design, above.variance
+    weight = above.weight[sample]
+    m, d = design.shape
+    for i in range(m):
+        for k in range(i, m):
+            total = 0.0
+            for j in range(d):
+                total += design[i, j] * variance[j] * design[k, j]
+            factor[i, k] = total
+        factor[i, i] += 1.0 / weight[i]
+    if factorise(factor):
+        put(design[:, first : first + whitened.shape[1]], whitened, 0, 0)
+        solve_rows_transposed(factor, whitened)
+    else:
+        whitened[:] = np.nan
 
 
 @inline

@@ -6,18 +6,26 @@ node is a closure, made when the graph is compiled.
 """
 
 from collections.abc import Callable, Sequence
-from functools import singledispatch
+from functools import cache, partial, singledispatch
 from operator import itemgetter
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytensor
+import scipy.linalg
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.op import Op
 from pytensor.tensor.basic import Join
-from pytensor.tensor.blas import Dot22
-from pytensor.tensor.elemwise import CAReduce
+from pytensor.tensor.blas import Dot22, Dot22Scalar
+from pytensor.tensor.elemwise import CAReduce, DimShuffle
+from pytensor.tensor.linalg.decomposition.cholesky import Cholesky
+from pytensor.tensor.linalg.solvers.triangular import SolveTriangular
+from pytensor.tensor.math import Sum
 from pytensor.tensor.shape import Reshape, SpecifyShape
 from pytensor.tensor.subtensor import Subtensor, unflatten_index_variables
+
+from pymc_nnsteps.kernels import native
 
 Function = Callable[..., Any]
 
@@ -30,35 +38,100 @@ def storing(
     compute_map: Any,
 ) -> Any:
     """A thunk that stores what ``function`` gives for ``inputs``: one array, or a tuple."""
-    given = tuple(storage_map[v] for v in inputs)
-    stored = tuple(storage_map[v] for v in outputs)
-    done = computed(compute_map, outputs)
+    if pytensor.config.cxx:
+        return _thunk(loops().call, function, inputs, outputs, storage_map, compute_map)
+    given, stored = (tuple(storage_map[v] for v in each) for each in (inputs, outputs))
 
-    def store_one() -> None:
-        stored[0][0] = function(*[x[0] for x in given])
-        for cell in done:
-            cell[0] = True
-
-    def store_all() -> None:
-        for output, result in zip(stored, function(*[x[0] for x in given]), strict=True):
+    def run() -> None:
+        found = function(*[x[0] for x in given])
+        for output, result in zip(stored, found if len(stored) > 1 else (found,), strict=True):
             output[0] = result
+
+    return _described(run, given, stored, compute_map, outputs)
+
+
+def in_c(node: Apply, make: Function, what: Any, storage_map: Any, compute_map: Any) -> Any:
+    """A thunk that runs the step that ``make``, a function of ``loops.cpp``, gives for ``what``."""
+    return _thunk(make, what, node.inputs, node.outputs, storage_map, compute_map)
+
+
+def _thunk(
+    make: Function,
+    what: Any,
+    inputs: Sequence[Variable],
+    outputs: Sequence[Variable],
+    storage_map: Any,
+    compute_map: Any,
+) -> Any:
+    """What PyTensor calls for a node: its machine in C a function in C, others this one."""
+    given, stored = (tuple(storage_map[v] for v in each) for each in (inputs, outputs))
+    step = make(what, given, stored)
+    call = _described(partial(loops().run, step), given, stored, compute_map, outputs)
+    call.cthunk = step
+    return call
+
+
+def _described(
+    run: Callable[[], None],
+    given: Sequence[Any],
+    stored: Sequence[Any],
+    compute_map: Any,
+    outputs: Sequence[Variable],
+) -> Any:
+    """A function that runs a node, with what PyTensor's machines read off a thunk."""
+    done = () if compute_map is None else tuple(compute_map[v] for v in outputs)
+
+    def call() -> None:
+        run()
         for cell in done:
             cell[0] = True
 
-    return described(store_one if len(stored) == 1 else store_all, given, stored)
-
-
-def computed(compute_map: Any, outputs: Sequence[Variable]) -> tuple[list[Any], ...]:
-    """Where PyTensor is told that outputs are there."""
-    return () if compute_map is None else tuple(compute_map[v] for v in outputs)
-
-
-def described(call: Callable[[], None], inputs: Sequence[Any], outputs: Sequence[Any]) -> Any:
-    """The same function, with what PyTensor's machines read off a thunk."""
-    call.inputs = list(inputs)  # type: ignore[attr-defined]
-    call.outputs = list(outputs)  # type: ignore[attr-defined]
+    call.inputs = list(given)  # type: ignore[attr-defined]
+    call.outputs = list(stored)  # type: ignore[attr-defined]
     call.lazy = False  # type: ignore[attr-defined]
     return call
+
+
+@cache
+def loops() -> Any:
+    """The extension module of ``loops.cpp``."""
+    return native.module(Path(__file__).with_name("loops.cpp"))
+
+
+@singledispatch
+def step_of(op: Op, node: Apply) -> tuple[Callable[..., Any], Any] | None:
+    """A function of ``loops.cpp`` that makes the step of a node in C, and what it is given."""
+    return None
+
+
+@step_of.register
+def _rearrange(op: DimShuffle, node: Apply) -> tuple[Callable[..., Any], Any]:
+    return loops().view, tuple(-1 if axis == "x" else axis for axis in op.new_order)
+
+
+@step_of.register
+def _sum(op: Sum, node: Apply) -> tuple[Callable[..., Any], Any] | None:
+    [array], [output] = node.inputs, node.outputs
+    axes = range(array.type.ndim) if op.axis is None else op.axis
+    dtypes = {array.type.dtype, op.acc_dtype or output.type.dtype, output.type.dtype}
+    if len(dtypes) > 1 or not array.type.dtype.startswith("float"):
+        return None
+    return loops().sum, prepared(node, np.add, [sum(1 << axis for axis in axes)])
+
+
+def repeated_axes(node: Apply) -> list[int]:
+    """The axes along which each input has length one, as bits of a number."""
+    return [
+        sum(is_one << axis for axis, is_one in enumerate(v.type.broadcastable)) for v in node.inputs
+    ]
+
+
+def prepared(node: Apply, loop: Any, repeated: Sequence[int]) -> Any:
+    """What ``loops.cpp`` is told of a node: the address of a loop, or NumPy's function."""
+    in_place = [node.op.destroy_map.get(k, [-1])[0] for k in range(len(node.outputs))]
+    dtypes = [np.dtype(v.type.dtype).num for v in node.outputs]
+    n_axes = node.inputs[0].type.ndim
+    return loops().prepare(loop, n_axes, tuple(repeated), tuple(dtypes), tuple(in_place))
 
 
 @singledispatch
@@ -133,4 +206,53 @@ def _reduce(op: CAReduce, node: Apply) -> tuple[Function, list[Variable]] | None
 
 @function_of.register
 def _multiply(op: Dot22, node: Apply) -> tuple[Function, list[Variable]]:
-    return np.dot, node.inputs
+    return np.ndarray.dot, node.inputs
+
+
+@function_of.register
+def _multiply_scaled(op: Dot22Scalar, node: Apply) -> tuple[Function, list[Variable]]:
+    def multiply(x: np.ndarray, y: np.ndarray, factor: np.ndarray) -> np.ndarray:
+        product: np.ndarray = x.dot(y)
+        product *= factor
+        return product
+
+    return multiply, node.inputs
+
+
+@function_of.register
+def _factorise(op: Cholesky, node: Apply) -> tuple[Function, list[Variable]]:
+    [potrf] = scipy.linalg.get_lapack_funcs(("potrf",), dtype=node.outputs[0].type.dtype)
+    lower, overwrite = op.lower, op.overwrite_a
+
+    def factorise(x: np.ndarray) -> np.ndarray:
+        if not x.size:
+            return np.empty_like(x, potrf.dtype)
+        if overwrite and x.flags.c_contiguous:
+            factor, failed = potrf(x.T, not lower, True, True)
+            factor = factor.T
+        else:
+            factor, failed = potrf(x, lower, True, overwrite)
+        if failed:
+            factor[...] = np.nan
+        return factor
+
+    return factorise, node.inputs
+
+
+@function_of.register
+def _solve(op: SolveTriangular, node: Apply) -> tuple[Function, list[Variable]]:
+    [trtrs] = scipy.linalg.get_lapack_funcs(("trtrs",), dtype=node.outputs[0].type.dtype)
+    lower, unit, overwrite = op.lower, op.unit_diagonal, op.overwrite_b
+
+    def solve(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        if not b.size:
+            return np.empty_like(b, trtrs.dtype)
+        if a.flags.f_contiguous:
+            x, failed = trtrs(a, b, lower, 0, unit, overwrite_b=overwrite)
+        else:
+            x, failed = trtrs(a.T, b, not lower, 1, unit, overwrite_b=overwrite)
+        if failed:
+            x[...] = np.nan
+        return x
+
+    return solve, node.inputs

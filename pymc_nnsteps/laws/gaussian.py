@@ -56,10 +56,16 @@ from pytensor.scalar import upcast
 from pytensor.tensor.random.basic import BernoulliRV, BinomialRV, LogNormalRV, NormalRV
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.gaussian.evidence import Evidence, Total, total_of
 from pymc_nnsteps.gaussian.forms import Block, Sizes, draw
 from pymc_nnsteps.gaussian.layout import Member, dense_size, prior_of, split
-from pymc_nnsteps.gaussian.observation import Child, Observation, evidence_of
+from pymc_nnsteps.gaussian.observation import (
+    Child,
+    Evidence,
+    Observation,
+    Total,
+    evidence_of,
+    total_of,
+)
 from pymc_nnsteps.graphs.affine import affine, broadcast
 from pymc_nnsteps.graphs.centred import Deviations
 from pymc_nnsteps.graphs.errors import NotConjugate, declined_as

@@ -6,16 +6,14 @@ module                   its subject
 ``contract``             what a joint move is, the table of moves, the order of a sweep
 ``marginal_likelihood``  what is seen of activations that are integrated out
 ``interwoven_gates``     weights behind gates, moved with these summed out
-``collapse``             gates and weights of a layer, without its activations
-``interweaving``         weights moved with their pre-activations
-``interwoven_kernels``   kernels of convolutions moved with their pre-activations
+``interweaving``         weights, and kernels of convolutions, moved with their pre-activations
 ``interwoven_rows``      which layers' weights are, and by which moves
-``outgoing_weights``     weights behind a layer, without the activations of other units
-``unit_rays``            units along rays with their outgoing weights
+``outgoing_weights``     weights behind a layer, without it, and units along rays with them
 ``layer_trajectories``   all weights of a layer and above it along trajectories
 ``gated_trajectories``   the same behind gates, with these summed out
 ``responses``            effects without activations beside them, with all that is linear
 ``residual_scales``      scales without the activations between them
+``noise_scales``         scales of hidden noise moved with it, or against the response's
 ``shifts``               levels and means of effects shifted with what is beside them
 ``chain``                activations of several layers, jointly
 ``rays``                 scales moved along a ray with what they scale

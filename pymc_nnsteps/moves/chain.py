@@ -25,9 +25,14 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.gaussian.evidence import Evidence, SharedDesign, rows_of
 from pymc_nnsteps.gaussian.layout import Layout, Member, split
-from pymc_nnsteps.gaussian.observation import Observation, evidence_of
+from pymc_nnsteps.gaussian.observation import (
+    Evidence,
+    Observation,
+    SharedDesign,
+    evidence_of,
+    rows_of,
+)
 from pymc_nnsteps.graphs.linear_terms import Length, align, expand
 from pymc_nnsteps.graphs.search import given_any
 from pymc_nnsteps.kernels.chain import LayerObservations, Layers, LayerSizes

@@ -89,15 +89,15 @@ class Context:
     ) -> T | None:
         """What is found of a move of a variable, or None, where the reason is kept.
 
-        ``moved`` is how, and ``collapsed`` and ``interwoven`` may be asked for.
+        ``moved`` is how, and ``interwoven`` may be asked for.
         """
         try:
             return find(*args, **kwargs)
         except NotConjugate as reason:
-            option = {"collapsed": "collapse", "interwoven": "interweave"}.get(moved)
-            if option is not None and getattr(self.options, option) is True:
+            if moved == "interwoven" and self.options.interweave is True:
                 raise ValueError(
-                    f'{option} is True, but {describe(rv)} cannot be {moved}: {reason}; use "auto".'
+                    f"interweave is True, but {describe(rv)} cannot be interwoven: {reason}; "
+                    'use "auto".'
                 ) from None
             self.declined.setdefault(rv, f"not {moved}: {reason}")
             return None
@@ -116,7 +116,7 @@ def proposes[P: Propose](priority: int) -> Callable[[P], P]:
     Those of lower numbers come first, and the others see what has become of the sweep.
     """
     if priority in _TABLE:
-        raise ValueError(f"priority {priority} is that of another move; choose a free one.")
+        raise ValueError(f"priority {priority} is that of another move; choose one beside it.")
 
     def enter(propose: P) -> P:
         _TABLE[priority] = propose

@@ -245,7 +245,7 @@ class GatedTrajectories(Trajectory):
             )
             for of_each in parts
         )
-        [gates] = self.rows.layer.gates.draws
+        [gates] = self.rows.gates.draws
         units = gates.shape[self.likelihood.units]
         return Tails(*(expand(with_labels(block, prior), {0: units}) for block in blocks))
 
@@ -292,17 +292,16 @@ def find_gated_trajectories(move: InterwovenGates, context: Context) -> GatedTra
 
     None if activations behind closed gates have a mean beside zero.
     """
-    layer, blocks = move.layer, context.blocks
-    likelihood = layer.likelihood
+    likelihood, blocks = move.likelihood, context.blocks
     seen = outgoing_of(context.model, likelihood, blocks)
-    [behind_gates] = layer.gates.observations
+    [behind_gates] = move.gates.observations
     if seen is None or behind_gates.offset is not None:
         return None
     if len(seen.places) > MOST_OUTPUTS:
         raise NotConjugate(f"more than {MOST_OUTPUTS} outputs depend on them")
-    [gates] = layer.gates.draws
+    [gates] = move.gates.draws
     scales = _Scales(context)
-    incoming = scales.of_all(layer.weights.members)
+    incoming = scales.of_all(move.members)
     outgoing = scales.of_all(seen.members)
     if incoming is None or outgoing is None:
         return None
@@ -317,7 +316,7 @@ def find_gated_trajectories(move: InterwovenGates, context: Context) -> GatedTra
     n_scales, m = scaled.shape
     return GatedTrajectories(
         (
-            *layer.weights.draws,
+            *move.weights.draws,
             gates,
             *seen.rvs,
             *(() if biases is None else biases.rvs),

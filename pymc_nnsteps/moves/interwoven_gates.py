@@ -14,8 +14,9 @@ and, for all samples n, :math:`t_{na} = \tilde x_n \cdot W_a`:
     y_n \mid \gamma &\sim N(C u_n, V_n), \qquad u_{na} = \gamma_{na} m_{na}, \quad
     m_{na} = \delta_{na} + \epsilon_{na} t_{na}
 
-with y and V as in :mod:`.collapse` (there :math:`\ell = z / T` and :math:`m = z`). For one row,
-the gates of the other units kept, with :math:`c_n = C_a^T V_n^{-1} C_a` and
+with y and :math:`V_n = \text{diag}(w_n)^{-1} + C \Sigma C^T` as in :mod:`.marginal_likelihood` (of
+a bow tie :math:`\ell = z / T` and :math:`m = z`). For one row, the gates of the other units kept,
+with :math:`c_n = C_a^T V_n^{-1} C_a` and
 :math:`g_n = C_a^T V_n^{-1} (y_n - \sum_{j \ne a} C_j u_{nj})`, the density is
 
 .. math::
@@ -51,12 +52,11 @@ from dataclasses import dataclass
 from typing import override
 
 import pytensor.tensor as pt
-from pytensor.graph.basic import Variable
+from pytensor.graph.basic import Variable, equal_computations
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.gaussian.evidence import Evidence
 from pymc_nnsteps.gaussian.layout import prior_of, with_labels
-from pymc_nnsteps.gaussian.observation import evidence_of
+from pymc_nnsteps.gaussian.observation import Evidence, Observation, evidence_of
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.known import describe
 from pymc_nnsteps.graphs.linear_terms import expand
@@ -67,26 +67,35 @@ from pymc_nnsteps.kernels.ops import move_gated_rows
 from pymc_nnsteps.laws.conditional import Conditional, Draw, Shapes
 from pymc_nnsteps.laws.gates import GateConditional
 from pymc_nnsteps.laws.gaussian import Gaussian, with_any_precision
-from pymc_nnsteps.moves.collapse import CollapsedLayer, match_collapsed
 from pymc_nnsteps.moves.contract import Context, proposes
 from pymc_nnsteps.moves.interweaving import InterwovenRows
+from pymc_nnsteps.moves.marginal_likelihood import marginal_likelihood
 from pymc_nnsteps.random.op import uniform
 from pymc_nnsteps.random.standard_normal import standard_normal
+
+SMALL_LAYER = 1500
+"""Number of a layer's weights up to which they are moved, however long its rows are."""
 
 
 @dataclass(frozen=True)
 class InterwovenGates(InterwovenRows):
     """Rows of a layer's weights with its gates, its activations integrated out."""
 
-    layer: CollapsedLayer
+    gates: GateConditional
+    weights: Gaussian
+
+    @override
+    def why_slow(self, shapes: Shapes) -> str | None:
+        size = self.n_tuned(shapes) * self.row_length(shapes)
+        return super().why_slow(shapes) if size > SMALL_LAYER else None
 
     def gated_units(self) -> GatedUnits[TensorVariable]:
         """Gates with odds and levels, by unit."""
-        [gates], members = self.layer.gates.draws, self.members
+        [gates], members = self.gates.draws, self.members
         prior = prior_of(members)
         through = {
             seen.child: evidence_of(members, with_any_precision(seen))
-            for seen in self.layer.weights.observations
+            for seen in self.weights.observations
         }
         units, n_obs = self.n_units, self.inputs.shape[0]
 
@@ -100,11 +109,11 @@ class InterwovenGates(InterwovenRows):
         [level_factor] = substitute_given(
             [factor_of(through[self.likelihood.activations])], {gates: pt.ones_like(gates)}
         )
-        [behind_gates] = self.layer.gates.observations
+        [behind_gates] = self.gates.observations
         level = behind_gates.terms[0].whole().coefficient.dimshuffle(0, 1)
         return GatedUnits(
             gates.T.astype("float64"),
-            pt.broadcast_to(self.layer.gates.logit, gates.shape).T,
+            pt.broadcast_to(self.gates.logit, gates.shape).T,
             logit_factor,
             pt.broadcast_to(level, gates.shape).T,
             level_factor,
@@ -112,7 +121,7 @@ class InterwovenGates(InterwovenRows):
 
     def response(self) -> TensorVariable:
         """What is seen of the activations without their part behind closed gates, (n_obs, m)."""
-        [behind_gates], [gates] = self.layer.gates.observations, self.layer.gates.draws
+        [behind_gates], [gates] = self.gates.observations, self.gates.draws
         response = self.likelihood.response(behind_gates.offset)
         return expand(response, {0: gates.shape[0]})
 
@@ -120,7 +129,7 @@ class InterwovenGates(InterwovenRows):
         self, rows: TensorVariable, opened: TensorVariable
     ) -> dict[TensorVariable, TensorVariable]:
         """Values of the variables that rows of weights and gates by unit are."""
-        [gates] = self.layer.gates.draws
+        [gates] = self.gates.draws
         return {**self.values_of_weights(rows), gates: typed_like(gates, opened.T)}
 
     @override
@@ -144,12 +153,9 @@ class InterwovenGates(InterwovenRows):
 
 @proposes(priority=100)
 def propose_interwoven_gates(context: Context) -> None:
-    """Propose to move weights with the gates behind them, in place of other draws of them.
-
-    With ``collapse=True`` the layers are also drawn collapsed.
-    """
-    options, blocks = context.options, context.blocks
-    if options.interweave is False:
+    """Propose to move weights with the gates behind them, in place of other draws of them."""
+    blocks = context.blocks
+    if context.options.interweave is False:
         return
     activations = {b.draws[0]: b for b in blocks if isinstance(b, Gaussian) and len(b.draws) == 1}
     for block in blocks:
@@ -161,10 +167,9 @@ def propose_interwoven_gates(context: Context) -> None:
         move = context.read(gates, "interwoven", _quick, context, activations[a])
         if move is None:
             continue
-        layer, likelihood = move.layer, move.likelihood
-        before = layer.draws[:-1] if options.collapse is True else likelihood.before
-        draws = (*before, move, likelihood.fresh)
-        context.put(draws, at=activations[a], removes=(layer.gates, layer.weights))
+        likelihood = move.likelihood
+        draws = (*likelihood.before, move, likelihood.fresh)
+        context.put(draws, at=activations[a], removes=(move.gates, move.weights))
         context.layers[a] = likelihood
 
 
@@ -177,31 +182,79 @@ def match_interwoven_gates(
     activations: Gaussian, conditionals: Sequence[Conditional], passes: int
 ) -> InterwovenGates:
     """Find the gates and the weights of activations, to be moved together."""
-    layer = match_collapsed(activations, conditionals)
-    a = layer.likelihood.activations
-    [gates] = layer.gates.draws
-    weights = layer.weights.draws
-    others = {seen.child for seen in layer.weights.observations} - {a, gates}
+    likelihood = marginal_likelihood(activations)
+    a = likelihood.activations
+    if (likelihood.samples, likelihood.units) != (0, 1):
+        raise NotConjugate(
+            f"{describe(a)} is not a layer with rows of samples and columns of units"
+        )
+    its_gates = [
+        c
+        for c in conditionals
+        if isinstance(c, GateConditional) and [seen.child for seen in c.observations] == [a]
+    ]
+    its_weights = [
+        c
+        for c in conditionals
+        if isinstance(c, Gaussian) and _seen_by(a, c) and any(_switches(g, c) for g in its_gates)
+    ]
+    if len(its_gates) != 1 or len(its_weights) != 1:
+        raise NotConjugate(f"{describe(a)} has no gates and weights of its own")
+    [gates], [weights] = its_gates, its_weights
+    inputs = _inputs(gates, weights)
+    if inputs is None:
+        raise NotConjugate(f"{describe(a)} has gates or weights with different axes")
+    if likelihood.depends_on([*gates.draws, *weights.draws]):
+        raise NotConjugate(f"a child of {describe(a)} also depends on its gates or weights")
+    others = {seen.child for seen in weights.observations} - {a, *gates.draws}
     if others:
         names = ", ".join(sorted(map(describe, others)))
         raise NotConjugate(
-            f"{describe(weights[0])} enters {names} besides {describe(gates)} and {describe(a)}"
+            f"{describe(weights.draws[0])} enters {names} besides {describe(gates.draws[0])} "
+            f"and {describe(a)}"
         )
-    closed = layer.gates.observations[0].offset
-    if closed is not None and given_any([closed], weights):
-        raise NotConjugate(
-            f"{describe(a)} depends on {describe(weights[0])} even where its gates are closed"
-        )
-    members = layer.weights.members
-    [through] = [seen for seen in layer.weights.observations if seen.child is a]
-    inputs = evidence_of(members, with_any_precision(through)).shared_design
-    assert inputs is not None
+    closed = gates.observations[0].offset
+    if closed is not None and given_any([closed], weights.draws):
+        names = describe(weights.draws[0])
+        raise NotConjugate(f"{describe(a)} depends on {names} even where its gates are closed")
     return InterwovenGates(
-        (*weights, gates),
-        layer.likelihood,
-        members,
+        (*weights.draws, *gates.draws),
+        likelihood,
+        weights.members,
         inputs,
         passes,
-        layer,
-        tuning=pt.dvector(f"rho of {describe(gates)}"),
+        gates,
+        weights,
+        tuning=pt.dvector(f"rho of {describe(gates.draws[0])}"),
     )
+
+
+def _seen_by(a: TensorVariable, weights: Gaussian) -> bool:
+    """Whether activations see a block that all samples share, one label for each unit."""
+    units = [] if a.type.broadcastable[1] and not weights.members[0].labels else [1]
+    return any(
+        child.child is a and isinstance(child, Observation) and child.label_axes == units
+        for child in weights.observations
+    )
+
+
+def _switches(gates: GateConditional, weights: Gaussian) -> bool:
+    """Whether gates switch what depends on a block."""
+    [term] = gates.observations[0].terms
+    return given_any([term.whole().coefficient], weights.draws)
+
+
+def _inputs(gates: GateConditional, weights: Gaussian) -> TensorVariable | None:
+    """Inputs by which all children see the weights, if each entry of activations has its gate."""
+    [term] = gates.observations[0].terms
+    links = [link.axis if link and link.index is None else None for link in term.links]
+    if links != [0, 1] or len(weights.members[0].labels) > 1:
+        return None
+    evidence = [
+        evidence_of(weights.members, with_any_precision(seen)) for seen in weights.observations
+    ]
+    first, *others = [None if seen.indexed else seen.shared_design for seen in evidence]
+    alike = all(
+        x is not None and first is not None and equal_computations([x], [first]) for x in others
+    )
+    return first if alike else None

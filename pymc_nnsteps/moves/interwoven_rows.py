@@ -10,11 +10,14 @@ from pymc_nnsteps.laws.conditional import Conditional
 from pymc_nnsteps.laws.gaussian import Gaussian
 from pymc_nnsteps.laws.piecewise import PiecewiseGaussian
 from pymc_nnsteps.moves.contract import Context, proposes
-from pymc_nnsteps.moves.interweaving import Interweaving, match_interweaving
-from pymc_nnsteps.moves.interwoven_kernels import InterwovenKernels, match_kernels
+from pymc_nnsteps.moves.interweaving import (
+    Interweaving,
+    InterwovenKernels,
+    match_interweaving,
+    match_kernels,
+)
 from pymc_nnsteps.moves.layer_trajectories import find_trajectories
-from pymc_nnsteps.moves.outgoing_weights import find_outgoing
-from pymc_nnsteps.moves.unit_rays import find_unit_rays
+from pymc_nnsteps.moves.outgoing_weights import find_outgoing, find_unit_rays
 
 
 @proposes(priority=300)

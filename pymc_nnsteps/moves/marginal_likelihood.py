@@ -21,15 +21,21 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Variable, equal_computations
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.gaussian.evidence import Evidence, SharedDesign, rows_of
 from pymc_nnsteps.gaussian.layout import Member, by_label
-from pymc_nnsteps.gaussian.observation import Child, Observation, evidence_of
+from pymc_nnsteps.gaussian.observation import (
+    Child,
+    Evidence,
+    Observation,
+    SharedDesign,
+    evidence_of,
+    rows_of,
+)
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.known import describe
 from pymc_nnsteps.graphs.linear_terms import align, expand, varies
 from pymc_nnsteps.graphs.search import given_any
 from pymc_nnsteps.graphs.values import array_constant
-from pymc_nnsteps.kernels.collapse import Above
+from pymc_nnsteps.kernels.rows import Above
 from pymc_nnsteps.laws.conditional import Conditional, Draw, Group, Shapes
 from pymc_nnsteps.laws.gaussian import BinaryObservation, Gaussian, with_any_precision
 

@@ -46,8 +46,7 @@ from pymc_nnsteps.moves.marginal_likelihood import (
     marginal_likelihood,
     samples_of,
 )
-from pymc_nnsteps.moves.noise_exchange import find_noise_exchange
-from pymc_nnsteps.moves.noise_scales import find_noise_scale
+from pymc_nnsteps.moves.noise_scales import find_noise_exchange, find_noise_scale
 from pymc_nnsteps.moves.residual_scales import (
     cover,
     find_residual_scales,

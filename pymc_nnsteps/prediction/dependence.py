@@ -15,6 +15,7 @@ from pymc_nnsteps.arguments import positive_integer, positive_number
 from pymc_nnsteps.graphs.plain import model_to_read
 from pymc_nnsteps.kernels.threads import one_thread
 from pymc_nnsteps.prediction.columns import Column, find_column
+from pymc_nnsteps.prediction.imputation import with_missing
 from pymc_nnsteps.prediction.new_inputs import Kind, input_container, predict
 from pymc_nnsteps.prediction.posterior import SAMPLES, posterior_with_draws, thinned
 from pymc_nnsteps.prediction.row_data import sampled_row_data
@@ -112,7 +113,7 @@ def partial_dependence(
     rows = positive_integer("rows", rows)
     prob = positive_number("prob", prob, below=1)
     model = model_to_read(model)
-    container = input_container("features", model, inputs)
+    container = input_container("features", model, inputs, output)
     wanted = list(features) if isinstance(features, list | tuple | np.ndarray) else [features]
     columns = [find_column("features", model, container, each) for each in wanted]
     if len(columns) not in (1, 2) or columns[0] in columns[1:]:
@@ -122,7 +123,7 @@ def partial_dependence(
     X = sampled[container]
     grids = [_grid(column, X, points) for column in columns]
     chosen = np.linspace(0, len(X) - 1, min(rows, len(X))).round().astype(int)
-    data = {each: values[chosen] for each, values in sampled.items()}
+    data = {each: values[chosen] for each, values in with_missing(model, sampled).items()}
     posterior = thinned(posterior_with_draws(idata), draws, "draws")
     settings = {"model": model, "inputs": container.name, "kind": kind, "random_seed": random_seed}
     predicted = partial(predict, posterior, output=output, **settings)

@@ -38,14 +38,15 @@ from pymc_nnsteps.laws.gates import match_gates
 from pymc_nnsteps.network.layers import Gates, Layer
 from pymc_nnsteps.network.network import Network, network_of
 from pymc_nnsteps.prediction.closed_forms import HiddenUnits, read_units
-from pymc_nnsteps.prediction.gaps import some_rows, with_gaps
-from pymc_nnsteps.prediction.imputation import imputation_of
+from pymc_nnsteps.prediction.gaps import some_rows, with_gaps, without
+from pymc_nnsteps.prediction.imputation import imputation_of, imputations_of
 from pymc_nnsteps.prediction.laws import ELSEWHERE, Law, Other, read_law
 from pymc_nnsteps.prediction.row_data import (
     Known,
     RowData,
     arrays_in,
     of_any_length,
+    own_rows,
     with_rows,
 )
 
@@ -215,15 +216,17 @@ def read_inputs(
 ) -> tuple[pm.Model, dict[Any, Any], tuple[TensorVariable, ...]]:
     """A model, for reading only, whose targets have no gaps and are all that it observes.
 
-    With it what stands for completed inputs, and the noise of these if there are ``gaps``.
+    With it what stands for completed inputs, those of other tables with as many rows too, and the
+    noise of these if there are ``gaps``. Laws of missing inputs are known, or an error says why.
     """
     model = with_gaps(model)
-    imputation = imputation_of(model, container)
-    if imputation is None:
-        return model, {}, ()
-    if gaps:
-        return imputation.model, imputation.made, (imputation.noise,)
-    return imputation.model, dict.fromkeys(imputation.made, imputation.inputs), ()
+    imputation_of(model, container)  # raises where it cannot be read
+    n_obs, made = len(own_rows(container)), dict[Any, Any]()
+    found = [each for each in imputations_of(model) if len(own_rows(each.container)) == n_obs]
+    for each in found:
+        made |= each.made if gaps else dict.fromkeys(each.made, each.inputs)
+    noise = tuple(each.noise for each in found) if gaps else ()
+    return without(model, {rv for each in found for rv in each.observed}), made, noise
 
 
 def _by_rows[T](

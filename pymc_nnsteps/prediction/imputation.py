@@ -19,7 +19,7 @@ Doucet, *A Note on Efficient Conditional Simulation of Gaussian Distributions* (
 """
 
 from abc import abstractmethod
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, override
@@ -47,10 +47,17 @@ from pymc_nnsteps.graphs.row_axes import MixesRows, Rows
 from pymc_nnsteps.graphs.rows import follow_rows
 from pymc_nnsteps.graphs.search import depends_on, once_per_model, parameters
 from pymc_nnsteps.graphs.values import constant_or_none, substitute
-from pymc_nnsteps.prediction.gaps import without
-from pymc_nnsteps.prediction.row_data import Known
+from pymc_nnsteps.prediction.posterior import holds
+from pymc_nnsteps.prediction.row_data import Known, own_rows
 
-__all__ = ["Imputation", "ImputedCategory", "ImputedColumn", "imputation_of", "imputations_of"]
+__all__ = [
+    "Imputation",
+    "ImputedCategory",
+    "ImputedColumn",
+    "imputation_of",
+    "imputations_of",
+    "with_missing",
+]
 
 
 @dataclass(frozen=True)
@@ -125,9 +132,10 @@ class ImputedCategory(_Imputed):
 
 @dataclass(frozen=True)
 class Imputation:
-    """The laws of missing inputs of a model."""
+    """The laws of missing inputs of a table."""
 
-    model: pm.Model  # without observed inputs, for reading only
+    model: pm.Model
+    container: TensorSharedVariable
     # Completed inputs, in terms of the data container, NaN where entries are missing, of the
     # model's variables, and of the noise.
     made: dict[Variable, TensorVariable]
@@ -203,9 +211,7 @@ def imputation_of(model: pm.Model, container: TensorSharedVariable) -> Imputatio
         missing[np.ix_(each.rows, each.numbers)] = True
     made: dict[Any, Any] = dict.fromkeys([each.after for each in found], drawn)
     whole = found[-1].after
-    return Imputation(
-        without(model, observed), made, whole, columns, categories, observed, noise, missing
-    )
+    return Imputation(model, container, made, whole, columns, categories, observed, noise, missing)
 
 
 def imputations_of(model: pm.Model) -> list[Imputation]:
@@ -216,6 +222,16 @@ def imputations_of(model: pm.Model) -> list[Imputation]:
             with suppress(NotConjugate):
                 found.append(imputation_of(model, data))
     return [each for each in found if each is not None]
+
+
+def with_missing(model: pm.Model, rows: Mapping[Any, NDArray[Any]]) -> dict[Variable, NDArray[Any]]:
+    """Values of data, of the rows that tables hold with NaN where their entries are missing."""
+    found = dict(rows)
+    for each in imputations_of(model):
+        values = rows.get(each.container)
+        if values is not None and holds(own_rows(each.container), values):
+            found[each.container] = np.where(each.gaps(), np.nan, values)
+    return found
 
 
 def _imputed(

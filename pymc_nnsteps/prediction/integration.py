@@ -146,10 +146,10 @@ class Integrator:
         self._rest = [e for e in network.normal if e not in self._linear]
         self._sums = network.units if self._guided and self._y.shape[1] == 1 else None
         self._of_complete_rows: Integrator | None = None
-        if network.of_complete_rows is not None:
-            self._of_complete_rows = Integrator(
-                network.of_complete_rows, data, y, draws, rng, apart
-            )
+        if (complete := network.of_complete_rows) is not None:
+            own = dict(zip(network.rows, data, strict=True))
+            held = [own[each] for each in complete.rows]
+            self._of_complete_rows = Integrator(complete, held, y, draws, rng, apart)
 
     @property
     def n_obs(self) -> int:
@@ -170,7 +170,9 @@ class Integrator:
         """The likelihood of all rows, or of each number apart, given weights in their order."""
         parts = [(self, self.observed, weights)]
         if (complete := self._of_complete_rows) is not None:
-            gaps = np.isnan(self._data[0]).any(axis=1)
+            gaps = np.zeros(self.n_obs, dtype=bool)
+            for values in self._data:
+                gaps |= np.isnan(values.reshape(self.n_obs, -1)).any(axis=1)
             own = dict(zip(self._network.weights, weights, strict=True))
             of_complete = [own[each] for each in complete._network.weights]
             parts = [

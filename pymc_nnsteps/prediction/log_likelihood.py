@@ -19,7 +19,7 @@ from pymc_nnsteps.kernels.threads import one_thread
 from pymc_nnsteps.network.network import responses_of
 from pymc_nnsteps.prediction.blocks import tracked
 from pymc_nnsteps.prediction.forward import NoisyPass, noisy_pass, read_inputs
-from pymc_nnsteps.prediction.imputation import imputation_of
+from pymc_nnsteps.prediction.imputation import with_missing
 from pymc_nnsteps.prediction.integration import Integrator
 from pymc_nnsteps.prediction.new_groups import require_entries
 from pymc_nnsteps.prediction.new_inputs import input_container
@@ -128,7 +128,8 @@ def log_likelihood(
     """
     posterior = thinned(posterior_with_draws(idata), num_samples)
     model = model_to_read(model)
-    container = input_container("idata", model, inputs)
+    first = var_names if var_names is None or isinstance(var_names, str) else [*var_names, None][0]
+    container = input_container("idata", model, inputs, first)
     noise_draws = positive_integer("noise_draws", noise_draws)
     rng = np.random.default_rng(random_seed)
     networks = _networks(model, container, var_names)
@@ -231,14 +232,12 @@ def _integrator(
             f"{network.y.name} has no rows, and so no log likelihood; leave it out of var_names, "
             "or set data that have rows."
         )
+    held = list(map(own_rows, network.rows))
     if network.numbers is None:
-        rows = rows_of(name, network.rows, container, X, {})
-    else:
-        held = map(own_rows, network.rows)
-        rows = [each[network.numbers] if len(each) == len(X) else each for each in held]
-    if (imputation := imputation_of(model, container)) is not None:
-        chosen = slice(None) if network.numbers is None else network.numbers
-        rows[0] = np.where(imputation.gaps()[chosen], np.nan, rows[0])
+        held = rows_of(name, network.rows, container, X, {})
+    rows = list(with_missing(model, dict(zip(network.rows, held, strict=True))).values())
+    if network.numbers is not None:
+        rows = [each[network.numbers] if len(each) == len(X) else each for each in rows]
     require_entries(name, network.parameters, network.rows, rows)
     if len(rows[0]) != len(y):
         raise ValueError(

@@ -35,7 +35,7 @@ from pymc_nnsteps.prediction.forward import (
     forward_pass,
     noisy_pass,
 )
-from pymc_nnsteps.prediction.imputation import imputation_of
+from pymc_nnsteps.prediction.imputation import imputation_of, imputations_of, with_missing
 from pymc_nnsteps.prediction.kinds import predicted_probabilities, predicted_responses
 from pymc_nnsteps.prediction.new_groups import (
     draws_with_new_groups,
@@ -46,13 +46,14 @@ from pymc_nnsteps.prediction.new_groups import (
 )
 from pymc_nnsteps.prediction.posterior import (
     add_predictions,
+    holds,
     labelled,
     posterior_of,
     stacked,
     thinned,
     unstacked,
 )
-from pymc_nnsteps.prediction.row_data import RowData, given_rows, rows_of
+from pymc_nnsteps.prediction.row_data import RowData, given_rows, own_rows, rows_of
 from pymc_nnsteps.tables import (
     Table,
     in_type,
@@ -111,7 +112,7 @@ def predict(
     inputs : str, optional
         Name of the data container that ``X_new`` replaces. By default ``"inputs"``, or the only
         table (if there is none, the only array) on which an observed variable's parameters or a
-        potential depend.
+        potential depend; with ``output``, that on which this depends.
     output : str, optional
         With ``kind="function"`` the name of the ``pm.Deterministic`` to compute, such as that of
         one of several networks (:mod:`pymc_nnsteps.models.blocks`); with the other kinds the name
@@ -186,7 +187,7 @@ def predict(
     posterior, samples = unstacked(idata)
     model = model_to_read(model)
     posterior = thinned(posterior, num_samples)
-    container = input_container("X_new", model, inputs)
+    container = input_container("X_new", model, inputs, output)
     if groups is not None:
         X_new = _with_groups(X_new, groups, model, container)
     predicted = _predicted(
@@ -257,7 +258,7 @@ def function_values(
     idata: Any, X: object, model: pm.Model, inputs: str | None, output: str | None = None
 ) -> xr.DataArray:
     """Pass inputs through the network, as :func:`predict` does."""
-    container = input_container("X", model, inputs)
+    container = input_container("X", model, inputs, output)
     return _predicted("function", "X", X, posterior_of(idata), model, container, output)
 
 
@@ -337,7 +338,10 @@ def _with_groups(
                 f"groups must be a dict from names of pm.Data, which are {', '.join(numbered)}."
             )
         groups = {numbered[0]: groups}
-    return _by_name(X, model, container) | groups
+    given = _by_name(X, model, container)
+    if twice := [name for name in groups if name in given]:
+        raise ValueError(f"groups has {twice[0]!r}, which X_new has too; leave out one of them.")
+    return given | groups
 
 
 def _by_name(X: object, model: pm.Model, container: TensorSharedVariable) -> dict[Any, object]:
@@ -360,10 +364,15 @@ def _at(
     """The table of new inputs, values of all rows, a network of these, and of new groups."""
     require_bool("sample_new_groups", sample_new_groups)
     table, values, others = _read(argument, X, model, container, sample_new_groups)
+    tables = [each.container for each in imputations_of(model)]
+    if holds(own_rows(container), values):
+        own = {each: own_rows(each) for each in tables if each not in {container, *others}}
+        others |= with_missing(model, own)
     lengths: Lengths = {}
-    gaps = bool(np.isnan(values).any())
+    of_tables = [values, *(np.asarray(others[each]) for each in tables if each in others)]
+    gaps = any(bool(np.isnan(each).any()) for each in of_tables)
     network = read(values.dtype, lengths, gaps)
-    rows = rows_of(argument, network.rows, container, values, others)
+    rows = rows_of(argument, network.rows, container, values, others, tables)
     if sample_new_groups:
         lengths = lengths_with_new_groups(
             argument, network.parameters, network.weights, network.rows, rows
@@ -373,10 +382,13 @@ def _at(
     return table, rows, network, lengths
 
 
-def input_container(argument: str, model: pm.Model, name: str | None) -> TensorSharedVariable:
+def input_container(
+    argument: str, model: pm.Model, name: str | None, output: str | None = None
+) -> TensorSharedVariable:
     """The data container of this name, or the one that holds the network's inputs.
 
-    ``argument`` is what the caller calls the inputs, for messages.
+    The network is that of ``output``, if given. ``argument`` is what the caller calls the inputs,
+    for messages.
     """
     containers = {data.name: data for data in model.data_vars}
     tables = list(containers)
@@ -385,13 +397,16 @@ def input_container(argument: str, model: pm.Model, name: str | None) -> TensorS
             *model.potentials,
             *(each for rv in model.observed_RVs for each in parameters(rv)),
         ]
+        if output in model.named_vars:
+            stated = [model[output]]
         used = [
             data
             for data in model.data_vars
             if data.ndim > 0 and any(depends_on(each, {data}) for each in stated)
         ]
         tables = [data.name for data in used if data.ndim == 2] or [data.name for data in used]
-        name = "inputs" if "inputs" in containers else tables[0] if len(tables) == 1 else None
+        has_default = "inputs" in (tables if output in model.named_vars else containers)
+        name = "inputs" if has_default else tables[0] if len(tables) == 1 else None
     if name not in containers:
         known = ", ".join(containers) or "none"
         advice = "put the network's inputs in pm.Data"
@@ -434,10 +449,24 @@ def _read(
         for data, values in others.items():
             names = f"{argument}[{container.name!r}]", f"{argument}[{describe(data)!r}]"
             require_same_rows(given, values, names=names)
-            if isinstance(data, TensorSharedVariable) and data.ndim == 2 and is_table(values):
-                others[data] = read_rows(names[1], model, data, values).values
+            if (
+                isinstance(data, TensorSharedVariable)
+                and data.ndim == 2
+                and (is_table(values) or imputation_of(model, data) is not None)
+            ):
+                others[data] = _table(names[1], model, data, values)[1]
             else:
                 others[data] = group_numbers(names[1], values, model, data, sample_new_groups)
+    return *_table(argument, model, container, given), others
+
+
+def _table(
+    argument: str, model: pm.Model, container: TensorSharedVariable, given: object
+) -> tuple[Table, NDArray[Any]]:
+    """A table with the columns of a container, and its values in the container's type.
+
+    Entries are finite, or missing where the model has a law of them.
+    """
     table = read_rows(argument, model, container, given)
     X = in_type(table.values, container.dtype)
     old = container.get_value(borrow=True)
@@ -454,5 +483,15 @@ def _read(
     else:
         drawn = np.isnan(X) & imputation.missing.any(axis=0)
         advice = "the model has laws of columns with missing entries among its own rows only"
+        if np.isinf(X).any():
+            advice = "make those NaN that are to be drawn"
         require_finite(argument, np.where(drawn, 0, X), advice, columns)
-    return table, X, others
+        for each in imputation.categories:
+            gone = np.isnan(X[:, each.numbers]).sum(axis=1)
+            if rows := np.flatnonzero((gone > 0) & (gone < len(each.numbers))).tolist():
+                raise ValueError(
+                    f"{argument} has NaN in some but not all of the columns "
+                    f"{each.numbers.tolist()} in row {rows[0]}, which are indicators of one "
+                    "category; make all of them NaN, or none."
+                )
+    return table, X

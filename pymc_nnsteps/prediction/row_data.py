@@ -92,11 +92,12 @@ def rows_of(
     container: TensorSharedVariable,
     X: NDArray[Any],
     given: Mapping[Variable, object],
+    checked: Collection[Variable] = (),
 ) -> list[NDArray[Any]]:
     """Values of the inputs and of the data that go with their rows, in their order.
 
-    Other data are checked also where nothing depends on them; rows that the model holds at present
-    need none.
+    Other data are checked also where nothing depends on them, but for their NaN if they have been
+    ``checked``; rows that the model holds at present need none.
     """
     is_own = holds(own_rows(container), X)
     found = []
@@ -104,7 +105,7 @@ def rows_of(
         if each is container:
             values = X
         elif each in given:
-            values = _read(f"{argument}[{describe(each)!r}]", given[each], each)
+            values = _read(f"{argument}[{describe(each)!r}]", given[each], each, each in checked)
         elif is_own:
             values = own_rows(each)
         elif (str(each.name).rpartition("::")[2], each.type.dtype) == ("censored", "bool"):
@@ -116,7 +117,7 @@ def rows_of(
         found.append(values)
     for each in given.keys() - data.keys() - {container}:
         if isinstance(each, SharedVariable) and own_rows(each).ndim:
-            values = _read(f"{argument}[{describe(each)!r}]", given[each], each)
+            values = _read(f"{argument}[{describe(each)!r}]", given[each], each, each in checked)
             if len(own_rows(each)) == len(own_rows(container)):
                 _require_as_many(argument, each, container, values, X)
     return found
@@ -136,14 +137,15 @@ def _require_as_many(
         )
 
 
-def _read(name: str, values: object, data: Variable) -> NDArray[Any]:
+def _read(name: str, values: object, data: Variable, is_checked: bool = False) -> NDArray[Any]:
     """Values given for some data."""
     old = own_rows(data)
     read = in_type(numbers(name, values, ()).values, old.dtype)
     if read.ndim != old.ndim or read.shape[1:] != old.shape[1:]:
         lengths = ", ".join(["n_obs", *map(str, old.shape[1:])]) + "," * (old.ndim == 1)
         raise ValueError(f"{name} must have shape ({lengths}); got {read.shape}.")
-    require_finite(name, read)
+    if not is_checked:
+        require_finite(name, read)
     if read.dtype != old.dtype:
         raise ValueError(
             f"{name} must be of whole numbers in the range of {old.dtype}, like the model's; got "

@@ -60,7 +60,8 @@ transformations with multiple roots. The American Statistician 30.
 """
 
 import math
-from typing import Any
+from collections.abc import Callable
+from typing import Any, override
 
 import numpy as np
 import pytensor.tensor as pt
@@ -69,14 +70,14 @@ from pytensor.graph.basic import Apply, Variable
 from pytensor.tensor import TensorLike
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.kernels.jit import LETTERS, Call, inline, jit, version, when_numba
+from pymc_nnsteps.kernels.jit import LETTERS, Call, in_numba, inline, jit
 from pymc_nnsteps.random.op import (
     Array,
     DirectRV,
     KernelRV,
     draw_elementwise,
+    entry,
     float_dtype,
-    step,
 )
 
 BENT, PLATEAU, SQUARED_NORMAL, GAMMA, CONSTANT = 0, 1, 2, 3, 4
@@ -228,19 +229,12 @@ def generalized_inverse_gaussian_kernel(
     rng: Generator, nu: Array, delta2: Array, lambda2: Array, out: Array
 ) -> Array:
     """Independent generalised inverse Gaussians."""
-    n = out.size
-    i_nu, i_delta2, i_lambda2 = step(nu.size, n), step(delta2.size, n), step(lambda2.size, n)
-    if n == 0:
-        return out
-    kind, inverted, scale, constants = gig_proposal(
-        np.float64(nu[0]), np.float64(delta2[0]), np.float64(lambda2[0])
-    )
-    for i in range(n):
-        if i > 0 and i_nu + i_delta2 + i_lambda2 > 0:
+    vary = max(nu.size, delta2.size, lambda2.size) > 1
+    kind, inverted, scale, constants = CONSTANT, False, math.nan, NO_CONSTANTS
+    for i in range(out.size):
+        if i == 0 or vary:
             kind, inverted, scale, constants = gig_proposal(
-                np.float64(nu[i * i_nu]),
-                np.float64(delta2[i * i_delta2]),
-                np.float64(lambda2[i * i_lambda2]),
+                entry(nu, i), entry(delta2, i), entry(lambda2, i)
             )
         out[i] = draw_gig(rng, kind, inverted, scale, constants)
     return out
@@ -257,6 +251,21 @@ class GeneralizedInverseGaussianRV(DirectRV):
     def calls(self, node: Apply) -> Call:
         """The kernel, and the types that it is called with."""
         return generalized_inverse_gaussian_kernel, f"g0d1d1d1{LETTERS[self.dtype]}1"
+
+    @override
+    def function_of(self, node: Apply) -> tuple[Callable[..., Any], list[Variable]]:
+        rng, _, *params = node.inputs
+        is_number = all(p.type.ndim == 0 and p.type.dtype == "float64" for p in params)
+        if not is_number or node.outputs[1].type.ndim:
+            return super().function_of(node)
+        kernel = generalized_inverse_gaussian_kernel.bound(self.calls(node)[1])
+
+        def draw(rng: np.random.Generator, *params: np.ndarray) -> tuple[Any, np.ndarray]:
+            out = np.empty(1, self.dtype)
+            kernel(rng, *[param.reshape(1) for param in params], out)
+            return rng, out.reshape(())
+
+        return draw, [rng, *params]
 
     def rng_fn(self, rng: np.random.Generator, *params_and_size: Any) -> np.ndarray:
         """Draw by the kernel, which sees each parameter whole or, if constant, as one element."""
@@ -276,14 +285,7 @@ class GeneralizedInverseGaussianRV(DirectRV):
 gig = GeneralizedInverseGaussianRV()
 
 
-@when_numba
-def _register() -> None:
-    from pytensor.link.numba.dispatch.random import numba_core_rv_funcify
-
-    @numba_core_rv_funcify.register(GeneralizedInverseGaussianRV)
-    def entry(op: GeneralizedInverseGaussianRV, node: Apply) -> tuple[Any, int]:
-        """One entry, over which Numba mode loops, and the key of PyTensor's disk cache."""
-        return draw_generalized_inverse_gaussian.numba, version()
+in_numba(GeneralizedInverseGaussianRV, lambda op, node: draw_generalized_inverse_gaussian.numba)
 
 
 def generalized_inverse_gaussian(
@@ -383,17 +385,10 @@ def truncated_generalized_inverse_gaussian_kernel(
     rng: Generator, nu: Array, delta2: Array, lambda2: Array, lower: Array, upper: Array, out: Array
 ) -> Array:
     """Independent generalised inverse Gaussians between bounds."""
-    n = out.size
-    i_nu, i_delta2, i_lambda2 = step(nu.size, n), step(delta2.size, n), step(lambda2.size, n)
-    i_lower, i_upper = step(lower.size, n), step(upper.size, n)
-    for i in range(n):
+    for i in range(out.size):
+        low, high = entry(lower, i), entry(upper, i)
         out[i] = draw_truncated_generalized_inverse_gaussian(
-            rng,
-            np.float64(nu[i * i_nu]),
-            np.float64(delta2[i * i_delta2]),
-            np.float64(lambda2[i * i_lambda2]),
-            np.float64(lower[i * i_lower]),
-            np.float64(upper[i * i_upper]),
+            rng, entry(nu, i), entry(delta2, i), entry(lambda2, i), low, high
         )
     return out
 
@@ -403,10 +398,7 @@ class TruncatedGeneralizedInverseGaussianRV(KernelRV):
 
     name = "truncated_generalized_inverse_gaussian"
     signature = "(n),(d),(l),(a),(b)->(n)"
-    kernel = staticmethod(truncated_generalized_inverse_gaussian_kernel)
-
-
-_truncated = TruncatedGeneralizedInverseGaussianRV()
+    kernel = truncated_generalized_inverse_gaussian_kernel
 
 
 def truncated_generalized_inverse_gaussian(
@@ -432,4 +424,5 @@ def truncated_generalized_inverse_gaussian(
     >>> round(float(pytensor.function([rng], draw)(np.random.default_rng(0)).mean()), 2)
     2.5
     """
-    return draw_elementwise(_truncated, rng, (nu, delta2, lambda2, lower, upper))
+    op = TruncatedGeneralizedInverseGaussianRV()
+    return draw_elementwise(op, rng, (nu, delta2, lambda2, lower, upper))

@@ -39,7 +39,7 @@ from pytensor.tensor import TensorLike
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.kernels.jit import inline, jit
-from pymc_nnsteps.random.op import Array, KernelRV, draw_elementwise, step
+from pymc_nnsteps.random.op import Array, KernelRV, draw_elementwise, entry
 from pymc_nnsteps.random.truncated_normal import draw_truncated_normal, lightest_proposal, propose
 from pymc_nnsteps.random.two_pieces import (
     Activation,
@@ -164,8 +164,6 @@ def piecewise_normal_kernel(
     n_pieces, n = slopes.size, out.size
     if knots.size != n_pieces - 1 or intercepts.size != n_pieces:
         raise ValueError("K knots need K + 1 slopes and K + 1 intercepts")
-    i_mu, i_sigma = step(mu.size, n), step(sigma.size, n)
-    i_x, i_tau = step(x.size, n), step(tau.size, n)
     activation, pieces = Activation(edges_of(knots), slopes, intercepts), empty_pieces(n_pieces)
     mean, log_density = np.empty(n_pieces), np.empty(n_pieces)
     proposals = empty_proposals(n_pieces)
@@ -174,10 +172,9 @@ def piecewise_normal_kernel(
     for i in range(n):
         if n_pieces == 2 and not math.isnan(out[i]):
             continue
-        if i == 0 or n_pieces == 2 or i_sigma + i_tau > 0:
-            sigma_i, tau_i = np.float64(sigma[i * i_sigma]), np.float64(tau[i * i_tau])
-            set_pieces(sigma_i, tau_i, activation, pieces)
-        mu_i, x_i = np.float64(mu[i * i_mu]), np.float64(x[i * i_x])
+        if i == 0 or n_pieces == 2 or max(sigma.size, tau.size) > 1:
+            set_pieces(entry(sigma, i), entry(tau, i), activation, pieces)
+        mu_i, x_i = entry(mu, i), entry(x, i)
         out[i] = draw_one(rng, mu_i, x_i, activation, pieces, mean, log_density, proposals)
     return out
 
@@ -187,10 +184,7 @@ class PiecewiseNormalRV(KernelRV):
 
     name = "piecewise_normal"
     signature = "(n),(s),(x),(t),(k),(p),(p)->(n)"
-    kernel = staticmethod(piecewise_normal_kernel)
-
-
-_piecewise_normal = PiecewiseNormalRV()
+    kernel = piecewise_normal_kernel
 
 
 def piecewise_normal(
@@ -213,4 +207,4 @@ def piecewise_normal(
     A draw is NaN where one of these is NaN.
     """
     shared = (pt.cast(pt.as_tensor(vector), "float64") for vector in (knots, slopes, intercepts))
-    return draw_elementwise(_piecewise_normal, rng, (mu, sigma, x, tau), *shared, size=size)
+    return draw_elementwise(PiecewiseNormalRV(), rng, (mu, sigma, x, tau), *shared, size=size)

@@ -49,7 +49,7 @@ from pytensor.tensor import TensorLike
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.kernels.jit import inline, jit
-from pymc_nnsteps.random.op import Array, KernelRV, draw_elementwise, float_dtype, step
+from pymc_nnsteps.random.op import Array, KernelRV, draw_elementwise, entry, float_dtype
 from pymc_nnsteps.random.truncated_normal import draw_truncated_normal
 
 BEND = 0.64
@@ -123,10 +123,10 @@ def draw_polya_gamma(rng: Generator, z: float) -> float:
 @jit
 def polya_gamma_kernel(rng: Generator, z: Array, n: Array, out: Array) -> Array:
     """Sums of ``n`` draws of PG(1, z); NaN where n is no count."""
-    i_n = step(n.size, out.size)
     for i in range(out.size):
-        count = np.int64(n[i * i_n])
-        out[i] = 0.0 if count >= 0 and count == n[i * i_n] else math.nan
+        stated = entry(n, i)
+        count = np.int64(stated)
+        out[i] = 0.0 if count >= 0 and count == stated else math.nan
         for _ in range(count):
             out[i] += draw_polya_gamma(rng, np.float64(z[i]))
     return out
@@ -137,10 +137,7 @@ class PolyaGammaRV(KernelRV):
 
     name = "polya_gamma"
     signature = "(n),(m)->(n)"
-    kernel = staticmethod(polya_gamma_kernel)
-
-
-_polya_gamma = PolyaGammaRV()
+    kernel = polya_gamma_kernel
 
 
 def polya_gamma(rng: Variable, z: TensorLike, n: TensorLike = 1) -> tuple[Variable, TensorVariable]:
@@ -150,4 +147,4 @@ def polya_gamma(rng: Variable, z: TensorLike, n: TensorLike = 1) -> tuple[Variab
     the tilt z is of no matter. A draw is NaN where z is not finite or n is no whole number.
     """
     z = pt.as_tensor(z)
-    return draw_elementwise(_polya_gamma, rng, (z, pt.as_tensor(n).astype(float_dtype(z))))
+    return draw_elementwise(PolyaGammaRV(), rng, (z, pt.as_tensor(n).astype(float_dtype(z))))

@@ -14,18 +14,18 @@ of Statistical Software 5.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, override
 
 import numpy as np
 import pytensor.tensor as pt
 from numpy.random import Generator
-from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.tensor.basic import get_vector_length
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.kernels.jit import LETTERS, Call, inline, jit
-from pymc_nnsteps.random.op import Array, KernelRV
+from pymc_nnsteps.random.op import Array, DirectRV, KernelRV
 
 AT_A_TIME = 512
 """Numbers that are made together."""
@@ -152,7 +152,7 @@ class StandardNormalRV(KernelRV):
     """Standard normals of a shape, which is the parameter; used through `standard_normal`."""
 
     name = "standard_normal"
-    kernel = staticmethod(standard_normal_kernel)
+    kernel = standard_normal_kernel
 
     @override
     def _supp_shape_from_params(self, dist_params: Any, param_shapes: Any = None) -> list[Any]:
@@ -163,6 +163,14 @@ class StandardNormalRV(KernelRV):
     def calls(self, node: Apply) -> Call:
         """The kernel, and the types that it is called with."""
         return standard_normal_kernel, f"g0q1{LETTERS[self.dtype]}1"
+
+    @override
+    def function_of(self, node: Apply) -> tuple[Callable[..., Any], list[Variable]]:
+        rng, _, shape = node.inputs
+        lengths = tuple(shape.data.tolist()) if isinstance(shape, Constant) else ()
+        if math.prod(lengths) < FEW and lengths and self.dtype == "float64":
+            return lambda rng: (rng, rng.standard_normal(lengths)), [rng]
+        return DirectRV.function_of(self, node)
 
     @override
     def rng_fn(self, rng: np.random.Generator, *params_and_size: Any) -> np.ndarray:

@@ -151,10 +151,7 @@ class TruncatedNormalRV(KernelRV):
 
     name = "truncated_normal"
     signature = "(n),(s),(l),(u)->(n)"
-    kernel = staticmethod(truncated_normal_kernel)
-
-
-_truncated_normal = TruncatedNormalRV()
+    kernel = truncated_normal_kernel
 
 
 def truncated_normal(
@@ -166,7 +163,7 @@ def truncated_normal(
     are equal the draw is the bound. It is NaN where ``lower > upper``, ``sigma <= 0`` or a
     parameter is NaN.
     """
-    return draw_elementwise(_truncated_normal, rng, (mu, sigma, lower, upper))
+    return draw_elementwise(TruncatedNormalRV(), rng, (mu, sigma, lower, upper))
 
 
 @jit
@@ -212,10 +209,7 @@ class ArgmaxUtilitiesRV(KernelRV):
 
     name = "argmax_utilities"
     signature = "(n,k),(s,t),(n),(n,k)->(n,k)"
-    kernel = staticmethod(argmax_utilities_kernel)
-
-
-_argmax_utilities = ArgmaxUtilitiesRV()
+    kernel = argmax_utilities_kernel
 
 
 def argmax_utilities(
@@ -231,7 +225,7 @@ def argmax_utilities(
     labels = pt.as_tensor(labels)
     if labels.type.dtype not in discrete_dtypes:
         raise TypeError(f"labels must be integers, not {labels.type.dtype}")
-    return _argmax_utilities(
+    return ArgmaxUtilitiesRV()(
         mu,
         pt.atleast_2d(sigma),
         pt.cast(labels, "int64"),

@@ -22,7 +22,7 @@ from numpy.random import Generator
 
 from pymc_nnsteps.kernels.error_functions import exp_negative
 from pymc_nnsteps.kernels.jit import inline, jit
-from pymc_nnsteps.random.op import Array, step
+from pymc_nnsteps.random.op import Array, entry
 from pymc_nnsteps.random.standard_normal import AT_A_TIME, begin_streams, fill_normal, fill_uniform
 from pymc_nnsteps.random.truncated_normal import SQRT_2PI
 
@@ -289,22 +289,19 @@ def draw_from_two(
 ) -> None:  # fmt: skip
     """Draw what the proposals here can; the others become NaN."""
     n = out.size
-    i_mu, i_sigma = step(mu.size, n), step(sigma.size, n)
-    i_x, i_tau = step(x.size, n), step(tau.size, n)
     many, edge = n >= ENOUGH, activation.edges[1]
     streams, waiting, end = begin(rng, many), no_draws(), 0
     if n > 0:
-        set_pieces(np.float64(sigma[0]), np.float64(tau[0]), activation, pieces)
+        set_pieces(entry(sigma, 0), entry(tau, 0), activation, pieces)
     for first in range(0, n, AT_A_TIME):
         count = min(AT_A_TIME, n - first)
         for k in range(count):
             waiting.place[end + k] = first + k
-            waiting.table[MU + end + k] = np.float64(mu[(first + k) * i_mu])
-            waiting.table[X + end + k] = np.float64(x[(first + k) * i_x])
-        if i_sigma + i_tau > 0:
+            waiting.table[MU + end + k] = entry(mu, first + k)
+            waiting.table[X + end + k] = entry(x, first + k)
+        if max(sigma.size, tau.size) > 1:
             for k in range(count):
-                i = first + k
-                sigma_i, tau_i = np.float64(sigma[i * i_sigma]), np.float64(tau[i * i_tau])
+                sigma_i, tau_i = entry(sigma, first + k), entry(tau, first + k)
                 set_pieces(sigma_i, tau_i, activation, pieces)
                 compare_two(waiting.table[end + k :], 1, activation, pieces)
         else:

@@ -180,6 +180,7 @@ def _as_density(functions: Iterable[Any], located: Located) -> Density:
     return Density(first, of_sums, through_sums, float(bool(others)), numbers, layouts)
 
 
+@pytensor.config.change_flags(numba__fastmath=False)  # type: ignore[untyped-decorator]
 @without_blas_notice()
 def _compiled(
     inputs: Sequence[TensorVariable],
@@ -187,7 +188,10 @@ def _compiled(
     options: dict[str, Any],
     called_by: Sequence[tuple[Kernel, str]],
 ) -> list[Any]:
-    """A function of each output, all by the same compiler: a kernel calls them together."""
+    """A function of each output, all by the same compiler: a kernel calls them together.
+
+    With leave to reorder sums, Numba's code of now would round otherwise than that of its cache.
+    """
 
     def functions(**each: Any) -> list[Any]:
         found = [compiled(inputs, output, **each) for output in outputs]

@@ -74,21 +74,18 @@ class Gibbs(Step):
         Algorithm 1); "parallel" draws all post-activations, then all weights, then all
         pre-activations (Algorithm 2). Both leave the posterior invariant.
     collapse : bool or "auto"
-        Whether to draw the gates and the weights of a layer behind binary gates
-        (:func:`pymc_nnsteps.bow_tie`) with its activations integrated out. They are then drawn
-        jointly for all units, at a cost that is cubic in the layer's number of weights. "auto" does
-        so up to 1500 weights, unless these are moved row by row, which mixes as well at less cost
-        (``interweave``). Unless False, the learnt scale of a layer's noise, or else of its response
-        (of fewer than four outputs for each unit), is also drawn in this way, in place of its draw
-        given the activations. Group effects alongside the layer are drawn both in this way and
-        given the activations. All choices leave the posterior invariant.
+        Whether to draw the learnt scale of a layer's noise, or else of its response (of fewer than
+        four outputs for each unit), with the layer's activations integrated out, in place of its
+        draw given the activations. Group effects alongside the layer are drawn both in this way and
+        given the activations. "auto" is True. Both choices leave the posterior invariant.
     interweave : bool or "auto"
         Whether to move the weights of a layer jointly with its latent pre-activations as well, row
         by row, with the layer's activations integrated out. Networks with little noise mix only
         through this move. For a layer behind binary gates it replaces the other draws of the
         weights; the gates of the row are summed out and then redrawn. The cost is quadratic in a
-        row's number of weights. "auto" moves rows of up to 128 weights, and kernels of convolutions
-        on which a single output depends. All choices leave the posterior invariant.
+        row's number of weights. "auto" moves rows of up to 128 weights, those behind gates also in
+        layers of up to 1500 weights, and kernels of convolutions on which a single output depends.
+        All choices leave the posterior invariant.
     passes : int
         Number of interweaving moves of each row per sweep. Behind gates up to half of them are
         skipped where trajectories are accepted.

@@ -118,6 +118,11 @@ def _follow(model: pm.Model, imputation: Imputation, rows: Known) -> RowMove:
     entries = imputation.entries
     laws, barriers = {*entries, *imputation.observed}, {*changed, *model.basic_RVs}
     known: Known = {rv: (rv, None) for rv in model.free_RVs} | rows
+    for other in imputations_of(model):
+        if len(other.missing) == len(imputation.missing) and not depends_on(
+            other.completed, {*changed, *entries}
+        ):
+            known |= {other.completed: (other.completed, Rows(0))}
     layers, judges = [], {}
     for rv in model.basic_RVs:
         if rv not in laws and any(depends_on(p, entries, barriers) for p in parameters(rv)):

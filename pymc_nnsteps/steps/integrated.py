@@ -21,9 +21,8 @@ from pytensor.compile.builders import OpFromGraph
 from pytensor.tensor.linalg import cholesky, solve_triangular
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.gaussian.evidence import Total, total_of
 from pymc_nnsteps.gaussian.layout import BlockPrior, dense_size, prior_of
-from pymc_nnsteps.gaussian.observation import Child, Observation, evidence_of
+from pymc_nnsteps.gaussian.observation import Child, Observation, Total, evidence_of, total_of
 from pymc_nnsteps.graphs.errors import known_or_none
 from pymc_nnsteps.graphs.known import describe
 from pymc_nnsteps.graphs.linear_terms import expand, flatten

@@ -28,7 +28,7 @@ from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors, io_toposort
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.gaussian.evidence import Total
+from pymc_nnsteps.gaussian.observation import Total
 from pymc_nnsteps.graphs.known import Unknown, is_by_entry, prior_kind
 from pymc_nnsteps.graphs.row_axes import MixesRows, Rows
 from pymc_nnsteps.graphs.rows import follow_rows, require_aligned

@@ -8,6 +8,7 @@ import numpy as np
 import pymc as pm
 
 from pymc_nnsteps.arguments import positive_integer
+from pymc_nnsteps.graphs.plain import plain_model
 from pymc_nnsteps.graphs.search import model_or_context
 from pymc_nnsteps.graphs.shapes import require_fitting_data
 from pymc_nnsteps.kernels.threads import one_thread
@@ -141,7 +142,7 @@ def verify(
     if sweeps is None:
         if step is not None or initvals is not None:
             raise ValueError('step and initvals are for sweeps: pass sweeps="auto" as well.')
-        return Verification(tuple(compare_laws(model, rtol=rtol, rng=rng)))
+        return Verification(tuple(compare_laws(plain_model(model), rtol=rtol, rng=rng)))
     if isinstance(sweeps, str) and sweeps != "auto":
         raise ValueError(f'sweeps must be "auto" or a positive integer; got {sweeps!r}.')
     n = None if sweeps == "auto" else positive_integer("sweeps", sweeps)

@@ -44,12 +44,8 @@ def main() -> None:
         model = problem(*setting)
         start = model.initial_point(0)
         steps = {
-            label: nns.Gibbs(model=model, collapse=collapse, interweave=interweave)
-            for label, (collapse, interweave) in {
-                "plain": (False, False),
-                "collapsed": (True, False),
-                "interwoven": ("auto", True),
-            }.items()
+            label: nns.Gibbs(model=model, interweave=interweave)
+            for label, interweave in {"plain": False, "interwoven": True}.items()
         }
         times = milliseconds(
             {label: chain(step, start) for label, step in steps.items()}, calls=20, repeats=9

@@ -17,8 +17,7 @@ from pymc_nnsteps.gaussian import forms
 from pymc_nnsteps.laws import find_conditionals
 from pymc_nnsteps.laws.effects import match_effects
 from pymc_nnsteps.laws.multivariate import match_multivariate
-from pymc_nnsteps.moves.collapse import CollapsedWeights, match_collapsed
-from tests.laws.graphs import evaluate, gaussian_law, point_of, shapes_of
+from tests.laws.graphs import evaluate, gaussian_law, shapes_of
 
 RNG = np.random.default_rng(12)
 G = np.repeat(np.arange(3), 3)
@@ -368,24 +367,3 @@ def test_vectors_of_groups_with_one_row_in_single_precision():
     across = np.array([1.1, -1.0]) / np.hypot(1.1, 1.0)
     covariance = law.covariance.reshape(9, 2, 9, 2)[0, :, 0]
     np.testing.assert_allclose(across @ covariance @ across, 1.0, rtol=1e-3)
-
-
-@pytest.mark.parametrize("noise", [1e-3, 1e-10])
-def test_collapsed_weights_of_equal_columns(noise):
-    """Weights without their activations whose law is rounding alone."""
-    with pm.Model() as model:
-        z = PAIR @ normal("W", 0, 1, shape=(4, 2))
-        gamma = pm.Bernoulli("gamma", logit_p=z)
-        a = normal("a", gamma * z, noise)
-        normal("y", a @ normal("w", 0, 1, shape=2), noise, observed=Y[:, 0])
-    conditionals = find_conditionals(model, model.free_RVs)
-    [activations] = [c for c in conditionals if c.draws == (a,)]
-    layer = match_collapsed(activations, conditionals)
-    [weights] = [c for c in layer.draws if isinstance(c, CollapsedWeights)]
-    point = point_of(model, np.random.default_rng(0), gamma=np.ones((9, 2)))
-    held = [np.full(18, 0.2)]
-    if noise > 1e-6:
-        assert np.isfinite(gaussian_law(model, weights, point, held=held).factor).all()
-    else:
-        with pytest.raises(np.linalg.LinAlgError, match="larger noise or a tighter prior"):
-            gaussian_law(model, weights, point, held=held)

@@ -73,6 +73,30 @@ def test_densities_are_the_same():
     assert plain.coords == named.coords
 
 
+@pytest.mark.parametrize("outputs", [None, 2])
+def test_blocks_of_named_inputs(outputs):
+    """Rows and outputs keep their names; would catch columns taken for rows."""
+    models = []
+    for kind in (pmd, pm):
+        with pm.Model(coords=COORDS) as model:
+            x = kind.Data("x", X, dims=("row", "column"))
+            f = nns.blocks.hierarchical(x, hidden=(2,), outputs=outputs)
+            if kind is pmd:
+                assert f.type.dims == ("row", "f::output")[: f.ndim]
+                f = f * kind.as_xtensor(Y, dims="row")
+            else:
+                f = (f.T * Y).T
+            kind.Potential("more", f.sum())
+        models.append(model)
+    dims = [{"more": (), **each.named_vars_to_dims} for each in models]
+    assert dims[0] == dims[1]
+    plain = nns.plain_model(models[0])
+    start = {name: RNG.normal(size=v.shape) for name, v in plain.initial_point().items()}
+    densities = [each.compile_logp(mode="FAST_COMPILE")(start) for each in (plain, models[1])]
+    np.testing.assert_allclose(*densities)
+    assert nns.verify(models[0]).rows
+
+
 def test_laws_draws_and_data_are_the_same():
     named, by_hand = network(pmd, pmd.Data), network(pm, pm.Data)
     plain = nns.plain_model(named)

@@ -1,4 +1,4 @@
-"""Error functions of arrays beside SciPy's."""
+"""Error functions and tangents of arrays beside SciPy's and NumPy's."""
 
 import numpy as np
 import pytest
@@ -38,3 +38,16 @@ def test_layouts(name):
             getattr(error_functions, name)(each), getattr(special, name)(each), rtol=1e-14
         )
         np.testing.assert_array_equal(each, before)
+
+
+@pytest.mark.parametrize(("dtype", "rtol"), [("float64", 1e-15), ("float32", 1e-7)])
+def test_tangents(dtype, rtol):
+    """A wrong power of two, digits lost about zero, or entries in another order."""
+    x = np.concatenate([np.linspace(-25, 25, 100_001), np.geomspace(1e-12, 1, 1000), SPECIAL])
+    with np.errstate(under="ignore"):
+        x = x[: len(x) // 4 * 4].reshape(4, -1).astype(dtype)
+    for each in (x, x.T, x[::2, 1:], x[:0]):
+        found, expected = error_functions.tanh.numba(each), np.tanh(each.astype("float64"))
+        assert found.dtype == dtype
+        np.testing.assert_allclose(found, expected, rtol=rtol, atol=0)
+        np.testing.assert_array_equal(np.signbit(found), np.signbit(expected))

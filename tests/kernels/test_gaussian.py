@@ -12,9 +12,9 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 from pytensor.compile.mode import Mode
-from scipy import linalg, special, stats
+from scipy import linalg, stats
 
-from pymc_nnsteps.kernels import bands, chain, collapse, labels, lattice, linear_algebra, ops
+from pymc_nnsteps.kernels import bands, chain, labels, lattice, linear_algebra, ops, rows
 from pymc_nnsteps.kernels.bands import CHUNK
 
 MODES = {"C": Mode(linker="py", optimizer="fast_compile"), "NUMBA": "NUMBA"}
@@ -252,231 +252,26 @@ def test_factors_of_precisions():
 
 # --- activations integrated out -----------------------------------------------------------------
 
-SIZES = [(1, 1, 1), (4, 3, 1), (3, 2, 4), (5, 3, 3), (1, 4, 2)]
 SCALES = [(1.0, 1.0), (1e-8, 1.0), (1.0, 1e8), (1e-8, 1e8), (1e4, 1e-4)]
-
-
-def collapsed_problem(seed, n_obs, d, m, shared=False, variance=1.0, weight=1.0, gates=None):
-    """A layer of ``d`` units seen through ``m`` rows, with a response that agrees with it.
-
-    Its noise has the scale of the response's, so that gates are undecided at all scales.
-    """
-    rng = np.random.default_rng(seed)
-    p = {
-        "design": rng.normal(size=(m, d)),
-        "weight": weight * (0.2 + rng.gamma(1.0, size=(1 if shared else n_obs, m))),
-        "variance": variance * (0.2 + rng.gamma(1.0, size=d)),
-        "gates": rng.integers(2, size=(n_obs, d)) * 1.0 if gates is None else gates,
-        "logit": rng.normal(size=(n_obs, d)),
-    }
-    if gates is not None:
-        p["gates"] = np.full((n_obs, d), float(gates))
-    sd = np.sqrt(variance + 1 / weight)
-    p["slope"] = sd * rng.normal(size=(n_obs, d))
-    mean = (p["gates"] * p["slope"]) @ p["design"].T
-    p["response"] = mean + sd * rng.normal(size=(n_obs, m))
-    return p
-
-
-def weight_of(p, n):
-    return p["weight"][n if len(p["weight"]) > 1 else 0]
 
 
 @pytest.mark.parametrize(("variance", "weight"), SCALES)
 @pytest.mark.parametrize(("m", "d"), [(1, 1), (1, 3), (2, 4), (3, 3), (4, 2)])
 def test_whitened_design(m, d, variance, weight):
     """``B^T B`` is what the response says, by the covariance of activations and response."""
-    p = collapsed_problem(m, 1, d, m, True, variance, weight)
+    rng = np.random.default_rng(m)
+    design, response = rng.normal(size=(m, d)), np.zeros((1, m))
+    weight = weight * (0.2 + rng.gamma(1.0, size=(1, m)))
+    variance = variance * (0.2 + rng.gamma(1.0, size=d))
     factor, whitened = np.empty((m, m)), np.empty((m, d))
-    above = collapse.Above(*(p[name] for name in ("design", "weight", "response", "variance")))
-    collapse.whiten(above, 0, 0, factor, whitened)
-    covariance = response_law(np.zeros(d), p["variance"], p["design"], p["weight"][0]).cov
+    rows.whiten(rows.Above(design, weight, response, variance), 0, 0, factor, whitened)
+    covariance = response_law(np.zeros(d), variance, design, weight[0]).cov
     upper = np.triu(factor)
     scale = np.abs(covariance).max()
     np.testing.assert_allclose(upper.T @ upper / scale, covariance / scale, atol=1e-12)
     np.testing.assert_allclose(
-        upper.T @ whitened, p["design"], rtol=1e-9, atol=1e-9 * np.abs(p["design"]).max()
+        upper.T @ whitened, design, rtol=1e-9, atol=1e-9 * np.abs(design).max()
     )
-
-
-ARGUMENTS = ("logit", "slope", "gates", "design", "weight", "response", "variance")
-
-
-def draw_gates(p, uniform, dtype="float64"):
-    return collapse.draw_collapsed_gates(*(p[k].astype(dtype) for k in ARGUMENTS), uniform)
-
-
-def gate_probability(p, gates, n, j):
-    """Probability of a gate given the others, by the response's density with it open and closed."""
-    odds = p["logit"][n, j]
-    for sign, gate in [(1, 1.0), (-1, 0.0)]:
-        tried = gates[n].copy()
-        tried[j] = gate
-        mean = tried * p["slope"][n]
-        seen = response_law(mean, p["variance"], p["design"], weight_of(p, n))
-        odds += sign * seen.logpdf(p["response"][n])
-    return special.expit(odds)
-
-
-def assert_gates_flip(p, targets, rtol=1e-9):
-    """Given the gates of ``targets`` before it in the sample, each flips at its probability."""
-    n_obs, d = p["gates"].shape
-    given = p["gates"].copy()
-    for j in range(d):
-        chance = np.array([gate_probability(p, given, n, j) for n in range(n_obs)])
-        uniform = np.where(targets == 1, 0.0, 1.0)
-        for below in (True, False):
-            uniform[:, j] = chance * (1 - rtol if below else 1 + rtol)
-            drawn = draw_gates(p, uniform)
-            np.testing.assert_array_equal(drawn[:, j], np.where(uniform[:, j] < 1, below, 1))
-            np.testing.assert_array_equal(drawn[:, :j], targets[:, :j])
-        given[:, j] = targets[:, j]
-
-
-@pytest.mark.parametrize("start", [None, 0, 1])
-@pytest.mark.parametrize("shared", [False, True])
-@pytest.mark.parametrize(("n_obs", "d", "m"), SIZES)
-def test_collapsed_gates(n_obs, d, m, shared, start):
-    """A gate given old values of those before it, half of its own, a residual not kept up."""
-    p = collapsed_problem(n_obs + d, n_obs, d, m, shared, gates=start)
-    before = p["gates"].copy()
-    rng = np.random.default_rng(0)
-    for targets in (np.zeros((n_obs, d)), rng.integers(2, size=(n_obs, d)), np.ones((n_obs, d))):
-        assert_gates_flip(p, targets)
-    np.testing.assert_array_equal(p["gates"], before)
-
-
-@pytest.mark.parametrize(("variance", "weight"), SCALES)
-def test_collapsed_gates_at_all_scales(variance, weight):
-    """A difference of large numbers: little hidden noise, exact responses."""
-    p = collapsed_problem(3, 3, 3, 2, False, variance, weight)
-    assert_gates_flip(p, np.ones((3, 3)), 1e-6)
-
-
-@pytest.mark.slow
-def test_collapsed_gates_in_single_precision():
-    p = collapsed_problem(4, 50, 3, 2)
-    uniform = np.random.default_rng(0).random((50, 3))
-    drawn = draw_gates(p, uniform.astype("float32"), "float32")
-    assert drawn.dtype == "float32"
-    np.testing.assert_array_equal(drawn, draw_gates(p, uniform))
-
-
-def test_certain_gates():
-    """Odds beyond the range of an exponential: nothing overflows, and no draw is a NaN."""
-    p = collapsed_problem(5, 2, 2, 2)
-    p["logit"] = np.array([[1e4, -1e4], [np.inf, -np.inf]])
-    drawn = draw_gates(p, np.full((2, 2), 0.5))
-    np.testing.assert_array_equal(drawn, [[1, 0], [1, 0]])
-
-
-def layer_problem(seed, n_obs, k, d, m, shared=False, gates=None, **scales):
-    """A layer with inputs and what else is seen of its weights."""
-    p = collapsed_problem(seed, n_obs, d, m, shared, gates=gates, **scales)
-    rng = np.random.default_rng(seed + 1)
-    p |= {"inputs": rng.normal(size=(n_obs, k)), "own": rng.gamma(1.0, size=(n_obs, d))}
-    p["factor"] = p["gates"] * rng.normal(size=(n_obs, d))
-    return p
-
-
-INFORMATION = ("inputs", "factor", "own", "design", "weight", "response", "variance")
-
-
-def information_of(p, dtype="float64"):
-    return collapse.collapsed_information(*(p[name].astype(dtype) for name in INFORMATION))
-
-
-def weights_told(p, response):
-    """Information and linear part on the weights, by conditioning weights on all responses.
-
-    The weights have a standard normal prior here, whose precision is taken off again.
-    """
-    (n_obs, k), (m, d) = p["inputs"].shape, p["design"].shape
-    pre = np.einsum("nk,ab->nabk", p["inputs"], np.eye(d)).reshape(n_obs, d, d * k)
-    seen = p["design"] @ (p["factor"][:, :, None] * pre)
-    covariances = [
-        response_law(np.zeros(d), p["variance"], p["design"], weight_of(p, n)).cov
-        for n in range(n_obs)
-    ]
-    own = linalg.block_diag(*(np.diag(1 / row) for row in p["own"]))
-    noise = linalg.block_diag(*np.reshape(covariances, (n_obs, m, m)), own)
-    design = np.vstack([seen.reshape(n_obs * m, d * k), pre.reshape(n_obs * d, d * k)])
-    joint = np.block([[np.eye(d * k), design.T], [design, design @ design.T + noise]])
-    values = np.r_[response.ravel(), np.zeros(n_obs * d)]
-    index = d * k + np.arange(len(values))
-    mean, covariance = conditioned(np.zeros(len(joint)), joint, index, values)
-    precision = np.linalg.inv(covariance)
-    return precision - np.eye(d * k), precision @ mean
-
-
-@pytest.mark.parametrize("gates", [None, 0, 1])
-@pytest.mark.parametrize("shared", [False, True])
-@pytest.mark.parametrize(("n_obs", "d", "m"), SIZES)
-def test_collapsed_information(n_obs, d, m, shared, gates):
-    """A transposed block, rows without covariance, own weights off the diagonal."""
-    for k in (1, 3):
-        p = layer_problem(n_obs + k, n_obs, k, d, m, shared, gates)
-        information, score = information_of(p)
-        expected, linear = weights_told(p, p["response"])
-        size = max(1.0, np.abs(expected).max())
-        np.testing.assert_allclose(information / size, expected / size, rtol=0, atol=1e-9)
-        np.testing.assert_allclose((score.T @ p["inputs"]).ravel(), linear, rtol=1e-9, atol=1e-9)
-
-
-@pytest.mark.parametrize("n_obs", [CHUNK - 1, CHUNK, CHUNK + 1, 2 * CHUNK + 3])
-@pytest.mark.parametrize("shared", [False, True])
-def test_chunks_add_up(n_obs, shared):
-    """A last chunk that is left out, counted whole, or read from the first one's rows."""
-    p = layer_problem(1, n_obs, 2, 2, 1, shared)
-    information, score = information_of(p)
-    rows, own = ("inputs", "factor", "own", "response"), (() if shared else ("weight",))
-    total, scores = np.zeros_like(information), []
-    for n in range(n_obs):
-        one = information_of(p | {name: p[name][[n]] for name in rows + own})
-        total += one[0]
-        scores.append(one[1][0])
-    np.testing.assert_allclose(information, total, rtol=1e-10)
-    np.testing.assert_allclose(score, scores, rtol=1e-10)
-
-
-@pytest.mark.parametrize(("variance", "weight"), SCALES)
-def test_collapsed_information_at_all_scales(variance, weight):
-    """Little hidden noise, exact responses: in units of the information itself."""
-    p = layer_problem(2, 4, 2, 3, 2, variance=variance, weight=weight)
-    p["own"][:] = 0.0
-    information, score = information_of(p)
-    pre = np.einsum("nk,ab->nabk", p["inputs"], np.eye(3)).reshape(4, 3, 6)
-    expected, linear = np.zeros((6, 6)), np.zeros(6)
-    for n in range(4):
-        seen = p["design"] @ (p["factor"][n][:, None] * pre[n])
-        inverse = np.linalg.inv(
-            response_law(np.zeros(3), p["variance"], p["design"], p["weight"][n]).cov
-        )
-        expected += seen.T @ inverse @ seen
-        linear += seen.T @ inverse @ p["response"][n]
-    for found, wanted in [(information, expected), ((score.T @ p["inputs"]).ravel(), linear)]:
-        np.testing.assert_allclose(
-            found / np.abs(wanted).max(), wanted / np.abs(wanted).max(), rtol=0, atol=1e-7
-        )
-
-
-@pytest.mark.slow
-def test_collapsed_information_in_single_precision():
-    p = layer_problem(3, 20, 2, 3, 2)
-    for found, expected in zip(information_of(p, "float32"), information_of(p), strict=True):
-        assert found.dtype == "float32"
-        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
-
-
-@pytest.mark.parametrize("name", ["design", "weight", "variance", "response"])
-def test_collapsed_information_of_nan(name):
-    """A NaN that is lost on the way to the weights."""
-    p = layer_problem(4, 3, 2, 2, 2)
-    p["factor"] = np.ones_like(p["factor"])
-    p[name].flat[0] = np.nan
-    information, score = information_of(p)
-    assert np.isnan(score[0]).all()
-    assert name == "response" or np.isnan(information).any()
 
 
 # --- chains -------------------------------------------------------------------------------------
@@ -742,11 +537,6 @@ def arguments_of(name):
         p = chain_problem(9, 3, (2, 3), (2, 2))
         # layers and observations beyond a width are zero in a graph
         return [np.nan_to_num(a) for a in chain_arguments(p, units(5))]
-    p = layer_problem(9, 4, 2, 3, 2)
-    if name == "draw_collapsed_gates":
-        return [*(p[k] for k in ARGUMENTS), rng.random((4, 3))]
-    if name == "collapsed_information":
-        return [p[k] for k in INFORMATION]
     if name == "draw_banded":
         arrays = [rng.normal(size=shape) for shape in [(5, 6), (4, 5), (4, 6), (4, 6)]]
         design, response, mean, noise = arrays
@@ -775,8 +565,6 @@ OPS = [
     "draw_labels",
     "draw_few_rows",
     "draw_precisions",
-    "draw_collapsed_gates",
-    "collapsed_information",
     "draw_chain",
 ]
 

@@ -13,6 +13,7 @@ from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.linalg import cholesky, solve_triangular
 
 from pymc_nnsteps.kernels import native, trajectories
+from pymc_nnsteps.kernels.compiling import numba_by_default
 from pymc_nnsteps.kernels.graph_translation import CppLinker, in_cpp
 from pymc_nnsteps.steps import flat
 from pymc_nnsteps.steps.flat import FlatDensity
@@ -199,3 +200,15 @@ def test_what_is_refused_is_left_to_numba(monkeypatch, caplog, function, errors,
     assert not isinstance(density.functions[0].maker.linker, CppLinker)
     [message] = caplog.messages
     assert message.endswith(f"which takes longer than C++: {reason}")
+
+
+@pytest.mark.slow
+def test_compiled_trajectories_on_what_numba_compiles():
+    """A loop in Python around it, ten times as long."""
+    with pm.Model() as model:
+        w = pm.Normal("w", shape=2)
+    density = FlatDensity(model, [w], numba_by_default())
+    located = density.read(model.initial_point())
+    density(located)
+    move, _ = density.given_to(trajectories.random_length, located)
+    assert move is trajectories.random_length.numba

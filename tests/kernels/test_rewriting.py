@@ -12,9 +12,9 @@ from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
 
 from pymc_nnsteps.kernels import rewriting
-from pymc_nnsteps.kernels.compiling import MultiplyUnsigned, UseLoops, c_by_default
+from pymc_nnsteps.kernels.compiling import Replace, UseLoops, c_by_default, multiplied
 from pymc_nnsteps.kernels.graph_translation import in_cpp
-from pymc_nnsteps.kernels.ops import draw_labels, refuse_lost
+from pymc_nnsteps.kernels.ops import choose_point, refuse_lost
 from pymc_nnsteps.kernels.rewriting import KeptMode, canonical, compiled, flat
 
 
@@ -113,15 +113,15 @@ OTHERS = {
     "a function of numbers": {"f": lambda x: pt.expm1(x) + 1.0},
     "an axis": {"f": lambda x: pt.exp(x).sum(0)},
     "another axis": {"f": lambda x: pt.exp(x).sum(1)},
-    "a kernel": {"f": lambda x: draw_labels(x, x)},
-    "another kernel": {"f": lambda x: refuse_lost(x, x)},
+    "a kernel": {"f": lambda x: choose_point(x[0], x[0], x[0])},
+    "another kernel": {"f": lambda x: refuse_lost(x[0], x[0], x)},
     "results twice": {"f": lambda x: [pt.exp(x) + 1.0] * 2},
     "the length of an axis": {"x": pt.matrix("x", shape=(4, 3))},
     "a type": {"x": pt.matrix("x", shape=(None, 3), dtype="float32")},
     "a part": {"f": lambda x: OpFromGraph([X], [pt.exp(X)])(x)},
     "another part": {"f": lambda x: OpFromGraph([X], [pt.expm1(X)])(x)},
     "an input that may be overwritten": {"of_input": lambda x: In(x, mutable=True)},
-    "a rewrite": {"mode": lambda mode: mode.register((MultiplyUnsigned(), 3.0))},
+    "a rewrite": {"mode": lambda mode: mode.register((Replace(multiplied), 3.0))},
     "another rewrite": {"mode": lambda mode: mode.register((UseLoops(), 3.0))},
     "a rewrite less": {"mode": lambda mode: mode.excluding("fusion")},
     "a setting": {"flags": {"optdb__max_use_ratio": 9.0}},

@@ -4,6 +4,7 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import pytest
+from pytensor.tensor.linalg import cholesky, solve_triangular
 
 from pymc_nnsteps.kernels.compiling import InPython, c_by_default
 from pymc_nnsteps.kernels.thunks import function_of
@@ -30,9 +31,19 @@ VIEWS = {
     "sum of columns": lambda x: x.sum(axis=0),
     "sum of rows of a view": lambda x: x.T[::2].sum(axis=1),
     "sum in more digits": lambda x: pt.sum(pt.cast(x, "float32"), axis=0, acc_dtype="float64"),
+    "sums of a stack": lambda x: x.reshape((2, 2, 6)).sum(axis=(0, 2)),
+    "sums of nothing": lambda x: x[:0].sum(axis=0),
+    "sum of single numbers": lambda x: pt.cast(x, "float32").sum(axis=0),
     "largest": lambda x: pt.max(x, axis=1),
     "whether all": lambda x: pt.all(x > -9, axis=0),
     "product": lambda x: pt.dot(x, x.T),
+    "product times a number": lambda x: pt.dot(x, x.T) * pt.exp(x[0, 0]),
+    "factor": lambda x: cholesky(pt.dot(x, x.T)),
+    "no factor": lambda x: cholesky(-pt.dot(x, x.T)),
+    "factor of nothing": lambda x: cholesky(x[:0, :0]),
+    "solved": lambda x: solve_triangular(cholesky(pt.dot(x, x.T)), x, lower=True),
+    "solved by a view": lambda x: solve_triangular(x[:, :4].T, x[:, 0], lower=False),
+    "not solved": lambda x: solve_triangular(x[:, :4] * 0, x, lower=True),
 }
 
 
@@ -48,13 +59,16 @@ def test_views_and_sums(name):
     )
     assert isinstance(found, np.ndarray)
     assert found.dtype == expected.dtype
-    np.testing.assert_allclose(found, expected, rtol=1e-15)
+    np.testing.assert_allclose(found, expected, rtol=1e-14)
+
+
+OWN = ("column", "flat", "lengths", "joined", "sum", "factor", "product times a number")
 
 
 def test_which_ops_have_thunks_of_their_own():
     """Else the nodes of a sweep would be slow, and nothing else would tell."""
     x = pt.matrix("x")
-    outputs = [VIEWS[name](x) for name in ("column", "flat", "lengths", "joined", "sum")]
+    outputs = [VIEWS[name](x) for name in OWN]
     function = pytensor.function([x], outputs, **c_by_default())
     nodes = function.maker.fgraph.apply_nodes
     own = {
@@ -62,7 +76,7 @@ def test_which_ops_have_thunks_of_their_own():
         for node in nodes
         if isinstance(node.op, InPython) and function_of(node.op.op, node)
     }
-    assert own >= {"Subtensor", "Reshape", "SpecifyShape", "Join", "Sum"}
+    assert own >= {"Subtensor", "Reshape", "SpecifyShape", "Join", "Sum", "Cholesky", "Dot22Scalar"}
 
 
 @pytest.mark.parametrize(

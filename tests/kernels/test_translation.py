@@ -9,7 +9,7 @@ import pytest
 
 import pymc_nnsteps
 from pymc_nnsteps.kernels import labels, linear_algebra, translation
-from pymc_nnsteps.kernels.jit import Kernel, jit, of_arrays
+from pymc_nnsteps.kernels.jit import Kernel, inline, jit, of_arrays
 from pymc_nnsteps.random.truncated_normal import truncated_normal_kernel
 
 
@@ -250,3 +250,62 @@ def test_all_kernels_are_translated():
     assert len(found) > 80
     for kernel in found:
         assert translation.source(kernel.__wrapped__)
+
+
+RATE, TABLE = 2.0, np.arange(3.0)
+
+
+class Pair(NamedTuple):
+    a: float
+    b: float
+
+
+class Other(NamedTuple):
+    b: float
+    a: float
+
+
+def scaled(x: float) -> float:
+    return RATE * x
+
+
+def shifted(x: float) -> float:
+    return RATE + x
+
+
+callee = inline(scaled)
+
+
+def caller(pair: Pair) -> float:
+    """A constant, a table, a tuple, and a kernel."""
+    return callee(pair.a) + TABLE[0]
+
+
+OTHERS = {
+    "a constant of what is called": {"RATE": 3.0},
+    "a table": {"TABLE": np.arange(4.0)},
+    "what is called": {"callee": inline(shifted)},
+    "how it is called": {"callee": jit(scaled)},
+    "entries of a tuple": {"Pair": Other},
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_the_key_of_a_kernel_covers_what_it_uses(monkeypatch, name):
+    """Machine code of before, where something that it was made of has changed."""
+    before = jit(caller).digest
+    assert before == jit(caller).digest
+    for own, value in OTHERS[name].items():
+        monkeypatch.setitem(globals(), own, value)
+    monkeypatch.setitem(caller.__annotations__, "pair", Pair)
+    monkeypatch.delitem(vars(callee), "digest", raising=False)
+    assert jit(caller).digest != before
+
+
+def test_the_key_of_a_kernel_is_not_that_of_its_docs(monkeypatch):
+    """All machine code out of date with a word."""
+    before = jit(caller).digest
+    code = caller.__code__.replace(co_consts=("Another text.", *caller.__code__.co_consts[1:]))
+    monkeypatch.setattr(caller, "__code__", code)
+    monkeypatch.setattr(caller, "__doc__", "Another text.")
+    assert jit(caller).digest == before

@@ -69,6 +69,14 @@ CASES = {
         {"X": pd.DataFrame({"a": ["1", "2", "?", "2", "1", "3"]})},
         r"X has numbers as text besides '\?' in the column 'a'; convert them",
     ),
+    "prices as text": (
+        {"X": pd.DataFrame({"a": ["€1,200", "€7", "€9.5"] * 2})},
+        "numbers as text in the column 'a'; take the signs out of '€1,200' and convert them",
+    ),
+    "days before months": (
+        {"X": pd.DataFrame({"day": ["01.02.2020", "3.4.2020"] * 3})},
+        "X has dates or durations in the column 'day'; pass numbers or categories made of them",
+    ),
     "dates as text": (
         {"X": pd.DataFrame({"day": ["2020-01-01", "2020-02-01"] * 3})},
         "X has dates or durations in the column 'day'; pass numbers or categories made of them",

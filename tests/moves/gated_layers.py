@@ -11,15 +11,12 @@ from dataclasses import dataclass, field
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
-from scipy import linalg
 
 import pymc_nnsteps as nns
 from pymc_nnsteps.graphs.values import substitute
 from pymc_nnsteps.laws.conditional import Conditional, Draw
-from pymc_nnsteps.laws.gaussian import BinaryObservation
 from pymc_nnsteps.laws.recognition import find_conditionals
-from pymc_nnsteps.moves.collapse import CollapsedLayer, match_collapsed
-from pymc_nnsteps.moves.marginal_likelihood import Augmentation
+from pymc_nnsteps.moves.interwoven_gates import match_interwoven_gates
 from tests.laws.graphs import point_of, shapes_of
 
 RNG = np.random.default_rng(6)
@@ -131,7 +128,7 @@ def network(*hidden, **options):
     return build
 
 
-COLLAPSED = {
+LAYERS = {
     f"{build.__name__}-layer{layer}": (build, layer)
     for build, layer in [
         (network(3, y=Y[:, 0]), 1),
@@ -147,7 +144,6 @@ COLLAPSED = {
         (no_biases, 1),
         (variance_of_each_unit, 1),
         (seen_twice, 1),
-        (weights_with_other_children, 1),
         (closed_gates_above, 1),
         (closed_gates_free, 1),
         (vector_of_weights, 1),
@@ -195,56 +191,34 @@ class Given(Conditional):
 
 
 class Layer:
-    """A collapsed layer of a model at a random point, with its log density without activations."""
+    """A layer of a model at a random point, with its log density without activations."""
 
-    def __init__(self, build, index, seed=0):
+    def __init__(self, build, index, passes=1, seed=0):
         self.model, self.a = built(build), f"a{index}"
         rng = np.random.default_rng(seed)
         conditionals = find_conditionals(self.model, self.model.free_RVs)
-        self.found = match_collapsed(named(conditionals, self.a), conditionals)
-        assert isinstance(self.found, CollapsedLayer)
+        self.move = match_interwoven_gates(named(conditionals, self.a), conditionals, passes)
         shapes = shapes_of(self.model)
         bits = [rv for rv in self.model.free_RVs if rv.dtype == "int64"]
         given = {rv.name: rng.integers(2, size=shapes[rv]) for rv in bits}
         self.point = point_of(self.model, rng, **given)
-        first, *_ = self.found.draws
-        held = first.fixed if isinstance(first, Augmentation) else {}
+        held = {
+            omega: seen for draw in self.likelihood.before for omega, seen in draw.fixed.items()
+        }
         self.above = {
             omega: rng.gamma(2.0, size=shapes[child.child]) for omega, child in held.items()
         }
-        own = [c.child for c in self.found.weights.observations if isinstance(c, BinaryObservation)]
-        self.own = {child: rng.gamma(2.0, size=shapes[child]) for child in own}
         self.children_above = {child.child: self.above[omega] for omega, child in held.items()}
 
-    def given(self, kind):
-        """A draw of the layer, at given precisions of the logits above."""
-        [found] = [draw for draw in self.found.draws if isinstance(draw, kind)]
-        return Given(found, self.above)
+    @property
+    def likelihood(self):
+        """What the children say of the activations."""
+        return self.move.likelihood
+
+    def fresh(self):
+        """The draw of the activations, at given precisions of the logits above."""
+        return Given(self.likelihood.fresh, self.above)
 
     @property
     def blind(self):
         return self.point | {self.a: np.full_like(self.point[self.a], np.nan)}
-
-    def marginal(self, log_density):
-        """Log density with the activations integrated out, as a function of the point."""
-        shape = self.point[self.a].shape
-        n = int(np.prod(shape))
-        steps = np.vstack([np.zeros(n), np.eye(n)])
-
-        def integrated(point):
-            def at(vector):
-                return log_density(point | {self.a: vector.reshape(shape)})
-
-            start, *up = [at(step) for step in steps]
-            down = np.array([at(-step) for step in steps[1:]])
-            gradient = (np.array(up) - down) / 2
-            curvature = np.diag(np.array(up) + down - 2 * start)
-            for i in range(n):
-                for j in range(i):
-                    both = at(steps[1 + i] + steps[1 + j])
-                    curvature[i, j] = curvature[j, i] = both - up[i] - up[j] + start
-            root = linalg.cholesky(-curvature, lower=True)
-            half = linalg.solve_triangular(root, gradient, lower=True)
-            return start + half @ half / 2 - np.log(np.diag(root)).sum()
-
-        return integrated

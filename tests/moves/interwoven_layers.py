@@ -21,8 +21,7 @@ from scipy import linalg, stats
 from pymc_nnsteps.graphs.search import parameters
 from pymc_nnsteps.graphs.values import natural_values, substitute
 from pymc_nnsteps.laws.recognition import find_conditionals
-from pymc_nnsteps.moves.interweaving import match_interweaving
-from pymc_nnsteps.moves.interwoven_kernels import match_kernels
+from pymc_nnsteps.moves.interweaving import match_interweaving, match_kernels
 from pymc_nnsteps.random.standard_normal import StandardNormalRV
 from tests.laws.graphs import flat, random_nodes, shapes_of
 from tests.modes import FAST

@@ -7,7 +7,6 @@ slowly: open gates by all patterns and the normal law of what is seen, gradients
 the target, proposals with the densities of SciPy. Activations themselves are NaN in the draw.
 """
 
-from dataclasses import replace
 from functools import cache
 from itertools import product
 
@@ -27,6 +26,7 @@ from pymc_nnsteps.kernels.compiling import ONCE
 from pymc_nnsteps.kernels.jit import of_arrays
 from pymc_nnsteps.kernels.ops import move_gated_rows
 from pymc_nnsteps.laws.recognition import find_conditionals
+from pymc_nnsteps.moves import interwoven_gates as moves_of_gates
 from pymc_nnsteps.moves.interweaving import LONGEST_ROW
 from pymc_nnsteps.moves.interwoven_gates import InterwovenGates, match_interwoven_gates
 from pymc_nnsteps.steps.sweep import chain_draws
@@ -48,7 +48,7 @@ WITH_SHRINKAGE = {
     "normal_gamma-layer1": (network(2, shrinkage="normal_gamma"), 1),
     "nig-layer2": (network(2, 2, shrinkage="nig"), 2),
 }
-CASES = gated_layers.COLLAPSED | WITH_SHRINKAGE
+CASES = gated_layers.LAYERS | WITH_SHRINKAGE
 CASES |= {
     build.__name__: (build, 1)
     for build in (
@@ -57,7 +57,6 @@ CASES |= {
         gated_layers.gates_by_chance,
     )
 }
-del CASES["weights_with_other_children-layer1"]
 QUICK = {
     "bow_tie_3-layer1", "bow_tie_3_2-layer1", "bow_tie_1_2_2-layer2", "bow_tie_1_2-layer1",
     "bow_tie_2_1-layer2", "no_biases-layer1", "seen_twice-layer1", "closed_gates_free-layer1",
@@ -69,11 +68,7 @@ class Layer(gated_layers.Layer):
     """A layer whose rows can be moved."""
 
     def __init__(self, build, index):
-        super().__init__(build, index)
-        conditionals = find_conditionals(self.model, self.model.free_RVs)
-        activations = named(conditionals, self.a)
-        move = match_interwoven_gates(activations, conditionals, PASSES)
-        self.move = replace(move, layer=self.found, likelihood=self.found.likelihood)
+        super().__init__(build, index, PASSES)
         *weights, gates = self.move.draws
         self.weights, self.gates = [rv.name for rv in weights], gates.name
         self.density = integrand_of(self.model, self.children_above)
@@ -135,7 +130,7 @@ class Layer(gated_layers.Layer):
         """Weights of the layer whose units have these rows."""
         rvs = self.move.draws[:-1]
         values, start = {}, 0
-        for rv, member in zip(rvs, self.found.weights.members, strict=True):
+        for rv, member in zip(rvs, self.move.members, strict=True):
             old = self.point[rv.name]
             size = old.size // len(rows)
             part = rows[:, start : start + size]
@@ -510,7 +505,10 @@ def test_layers_that_cannot_be_moved(build, reason):
         sweep_of(model, True)
 
 
-def test_only_short_rows_by_default():
+def test_only_short_rows_of_large_layers_by_default(monkeypatch):
+    model = bow_tie(2, X=np.random.default_rng(0).normal(size=(N, LONGEST_ROW)), y=Y[:, 0])
+    assert len(moves(sweep_of(model))) == 1
+    monkeypatch.setattr(moves_of_gates, "SMALL_LAYER", 2 * LONGEST_ROW)
     X_wide = np.random.default_rng(0).normal(size=(N, LONGEST_ROW))
     for columns, expected in [(LONGEST_ROW - 1, 1), (LONGEST_ROW, 0)]:
         model = bow_tie(2, X=X_wide[:, :columns], y=Y[:, 0])
@@ -522,17 +520,15 @@ def test_only_short_rows_by_default():
 ALONG = "W1 b1 gamma1 W2 b2 eta_sq1"
 """Draws of a trajectory of all weights of a layer."""
 
-ONE = ["eta_sq1", "gamma1", "W1 b1", "W1 b1 gamma1", ALONG, "eta_sq2", "a1", "W2 b2"]
-TWO = ["eta_sq1", "Polya-Gamma", "gamma1", "W1 b1", "W1 b1 gamma1", "a1", "eta_sq2", "gamma2",
-       "W2 b2", "W2 b2 gamma2", "W2 b2 gamma2 W3 b3 eta_sq2",
-       "eta_sq3", "a1 a2", "W3 b3"]  # fmt: skip
-COLLAPSED = ["eta_sq1", "W1 b1 gamma1", ALONG, "eta_sq2", "a1", "W2 b2"]
+ONE = ["eta_sq1", "W1 b1 gamma1", ALONG, "eta_sq2", "a1", "W2 b2"]
+TWO = ["eta_sq1", "Polya-Gamma", "W1 b1 gamma1", "a1", "eta_sq2", "W2 b2 gamma2",
+       "W2 b2 gamma2 W3 b3 eta_sq2", "eta_sq3", "a1 a2", "W3 b3"]  # fmt: skip
 MOVED = ["eta_sq1", "W1 b1 gamma1", ALONG, "a1", "W2 b2", "eta_sq2"]
 
 
 @pytest.mark.parametrize(
     ("hidden", "collapse", "expected"),
-    [((2,), True, ONE), ((3, 2), True, TWO), ((2,), "auto", COLLAPSED), ((2,), False, MOVED)],
+    [((2,), "auto", ONE), ((3, 2), "auto", TWO), ((2,), False, MOVED)],
 )
 def test_sequence_of_draws(hidden, collapse, expected):
     """A move torn from its activations, and variables that are lost."""

@@ -12,7 +12,7 @@ from pymc_nnsteps.graphs.values import natural_values, substitute
 from pymc_nnsteps.kernels.compiling import ONCE, c_by_default
 from pymc_nnsteps.laws.recognition import find_conditionals
 from pymc_nnsteps.moves.marginal_likelihood import marginal_likelihood
-from pymc_nnsteps.moves.noise_exchange import NoiseExchange, find_noise_exchange
+from pymc_nnsteps.moves.noise_scales import NoiseExchange, find_noise_exchange
 from tests.moves.densities import built, integrated_density, random_point
 from tests.planting import plant
 from tests.statistics import Z_LIMIT

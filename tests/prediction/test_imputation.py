@@ -146,6 +146,46 @@ def test_predictions_of_rows_with_gaps(linear_model, posterior):
             assert drawn.var() == pytest.approx(variance, rel=4 * np.sqrt(2 / 4000), abs=1e-12)
 
 
+def test_entries_of_two_tables():
+    """As of a Gaussian; would catch gaps of the second filled, or integrated out twice."""
+    n, known, y = 12, RNG.normal(size=(4, 2)), RNG.normal(size=12)
+    first, second = holed(n, (0,), 2), holed(n, (1,), 2)[::-1]
+    v = np.array([0.5, -1.0, 0.7, 0.4])
+    with pm.Model() as model:
+        x = nns.blocks.table(first, missing="impute", name="first")
+        z = nns.blocks.table(second, missing="impute", name="second", dims=("obs", "other"))
+        pm.Normal("y", pm.Deterministic("f", x @ v[:2] + z @ v[2:]), 0.5, observed=y)
+    posterior = made_up(model).isel(draw=np.zeros(4000, dtype=int))
+    posterior = posterior.assign_coords(draw=np.arange(4000))
+    point = values(posterior, 0)
+
+    def moments(a, b):
+        """Mean and variance of f; the column with gaps is the first of a, the second of b."""
+        of_a, of_b = point["first::0_weights"], point["second::1_weights"]
+        gone_a, gone_b = np.isnan(a[:, 0]), np.isnan(b[:, 1])
+        mean = np.where(gone_a, of_a[0] + of_a[1] * a[:, 1], a[:, 0]) * v[0] + a[:, 1] * v[1]
+        mean += np.where(gone_b, of_b[0] + of_b[1] * b[:, 0], b[:, 1]) * v[3] + b[:, 0] * v[2]
+        scales = v[[0, 3]] * [point["first::0_sigma"], point["second::1_sigma"]]
+        return mean, np.stack([gone_a, gone_b], axis=1) @ scales**2
+
+    settings = {"model": model, "inputs": "first", "progressbar": False}
+    found = nns.log_likelihood(
+        posterior.isel(draw=[0]), noise_draws=2000, random_seed=0, **settings
+    )
+    got, errors = (found[g]["y"].values[0, 0] for g in ("log_likelihood", "log_likelihood_error"))
+    mean, variance = moments(first, second)
+    wanted = stats.norm.logpdf(y, mean, np.sqrt(0.25 + variance))
+    assert (np.abs(got - wanted) < 4 * errors + 1e-9).all()
+    assert ((errors > 0) == (variance > 0)).all()
+    new = {"first": known.copy(), "second": known.copy()}
+    new["first"][:2, 0] = new["second"][1:3, 1] = np.nan
+    for rows in (new, {"first": first}):
+        f = nns.predict(posterior, rows, random_seed=1, **settings).values[0, ..., 0]
+        mean, variance = moments(rows["first"], rows.get("second", second))
+        assert (np.abs(f.mean(axis=0) - mean) <= 4 * np.sqrt(variance / 4000) + 1e-12).all()
+        np.testing.assert_allclose(f.var(axis=0), variance, rtol=4 * np.sqrt(2 / 4000), atol=1e-12)
+
+
 @pytest.mark.parametrize("n", [12, 7])
 def test_held_out_rows_have_gaps_of_their_own(n):
     """Would catch entries of other rows integrated out where the model's own rows have gaps."""

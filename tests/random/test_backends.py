@@ -132,4 +132,4 @@ def test_kernels_work_where_no_cache_can_be_written(monkeypatch):
         raise RuntimeError("cannot cache function: no locator available")
 
     monkeypatch.setattr("numba.core.dispatcher.Dispatcher.enable_caching", refuse)
-    assert in_numba.jit(lambda x: x + 1)(1) == 2
+    assert in_numba.jit(lambda x: x + 1, "")(1) == 2

@@ -30,7 +30,7 @@ def tiny(shrinkage, hidden=(2, 2), **options):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("shrinkage", "collapse", "transitions"),
-    [("student_t", True, 2_500), ("nig", False, 8_000)],
+    [("student_t", "auto", 2_500), ("nig", False, 8_000)],
 )
 def test_joint_distribution(shrinkage, collapse, transitions):
     """A sweep that does not leave the posterior of two layers invariant.

@@ -7,7 +7,7 @@ import pytest
 from scipy import integrate, stats
 
 import pymc_nnsteps as nns
-from pymc_nnsteps.gaussian.evidence import Evidence
+from pymc_nnsteps.gaussian.observation import Evidence
 from pymc_nnsteps.laws import piecewise
 from tests.cases import quick
 from tests.statistics import Z_LIMIT, assert_moments, batch_means_z_scores

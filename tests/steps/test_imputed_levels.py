@@ -3,13 +3,20 @@
 import numpy as np
 import pandas as pd
 import pymc as pm
+import pytensor
+import pytensor.tensor as pt
 import pytest
+from pymc.step_methods.compound import CompoundStep
+from scipy import special, stats
 
 import pymc_nnsteps as nns
 from pymc_nnsteps.kernels.compiling import c_by_default
 from pymc_nnsteps.steps.assignment import beside_gibbs
 from pymc_nnsteps.steps.imputed_levels import ImputedLevels
 from pymc_nnsteps.steps.imputed_rows import ImputedRows
+from tests.modes import FAST
+from tests.statistics import bonferroni_limit
+from tests.steps.joint import LEVEL, _z_scores
 
 RNG = np.random.default_rng(0)
 DEPOTS, SHARES = np.array(["east", "north", "south"]), np.array([0.2, 0.3, 0.5])
@@ -137,6 +144,103 @@ def test_the_joint_law_of_levels_numbers_layers_and_targets_stays():
             change = np.asarray(g(after) - g(before))
             z = change.mean() / change.std() * np.sqrt(n)
             assert abs(z) < 4, (number, name, z)
+
+
+def with_network(noisy):
+    """A small network of a table with gaps in a category and in numbers; targets to be set."""
+    X = frame(9).drop(columns="is_new")
+    X.loc[:2, "depot"], X.loc[2:5, "age"] = None, np.nan
+    X.loc[3:5, "depot"] = DEPOTS
+    with pm.Model() as model:
+        x = nns.blocks.table(X, missing="impute")
+        w, v = pm.Normal("w", shape=(5, 2)), pm.Normal("v", shape=2)
+        hidden = pt.tanh(x @ w)
+        if noisy:
+            hidden = pm.Normal("hidden", pt.maximum(pm.Normal("z", x @ w, 0.5), 0), 0.3)
+        mean = pm.Deterministic("mean", hidden @ v)
+        pm.Normal("y", mean, 0.5, observed=pm.Data("targets", np.zeros(9)))
+    return model, X
+
+
+def whole_sweeps(model, noisy):
+    """Levels first: of an error in the last draw before new targets, these would tell nothing."""
+    levels = ImputedLevels(model=model)
+    if noisy:
+        rest = [rv for rv in model.free_RVs if rv.name != "inputs::depot_missing"]
+        return CompoundStep([levels, nns.Gibbs(rest, model=model)])
+    moved = ["w", "v", "inputs::age_missing"]
+    laws = [f"inputs::{name}" for name in ("age_weights", "age_sigma", "depot_shares")]
+    by_hmc = nns.HMC(moved, step_size=0.7, longest=10, model=model)
+    return CompoundStep([levels, by_hmc, nns.Gibbs(laws, model=model)])
+
+
+def residuals(model, X, history, rng):
+    """Independent standard normals, if the law of the history is the joint one given known inputs.
+
+    Without targets the shares have a Dirichlet law given the known levels, weights a Gaussian one
+    given their scale and the known numbers, and the scale a density known up to its integral.
+    """
+    of = {name: np.asarray(values) for name, values in history.items()}
+    counts = 1 + np.array([(X["depot"] == depot).sum() for depot in DEPOTS])
+    p = of["inputs::depot_shares"]
+    first = stats.beta.cdf(p[:, 0], counts[0], counts[1:].sum())
+    second = stats.beta.cdf(p[:, 1] / p[:, 1:].sum(axis=1), counts[1], counts[2])
+    levels, below = of["inputs::depot_missing"], np.pad(p.cumsum(axis=1), ((0, 0), (1, 0)))
+    low, high = (np.take_along_axis(below, levels + k, axis=1) for k in (0, 1))
+    found = {
+        "shares": np.stack([first, second], axis=1),
+        "levels": low + (high - low) * rng.random(levels.shape),
+    }
+    gone = X["age"].isna()
+    design = np.column_stack([np.ones(9), X["km"]])
+    D, a = design[~gone], X.loc[~gone, "age"]
+    sigma, w = of["inputs::age_sigma"], of["inputs::age_weights"]
+    grid = np.linspace(1e-3, 6, 3000)
+    log = [stats.multivariate_normal.logpdf(a, cov=D @ D.T + s**2 * np.eye(len(a))) for s in grid]
+    density = np.exp(log - np.max(log) - grid**2 / 2)
+    found["sigma"] = np.interp(sigma, grid, np.cumsum(density) / density.sum())
+    precision = np.eye(2) + D.T @ D / sigma[:, None, None] ** 2
+    about = w - np.linalg.solve(precision, (D.T @ a / sigma[:, None] ** 2)[..., None])[..., 0]
+    found = {name: special.ndtri(u) for name, u in found.items()}
+    found["weights"] = (np.linalg.cholesky(precision).mT @ about[..., None])[..., 0]
+    found["age"] = (of["inputs::age_missing"] - w @ design[gone].T) / sigma[:, None]
+    return found | {name: of[name] for name in ("w", "v", "y")}
+
+
+SWEEPS = 3000
+
+
+def joint_scores(noisy):
+    """z-scores of one chain, whose targets are drawn afresh after each sweep."""
+    model, X = with_network(noisy)
+    step, rng = whole_sweeps(model, noisy), np.random.default_rng(1)
+    step.setup_chain(rng, 0, SWEEPS)
+    point, names = model.initial_point(), [rv.name for rv in model.free_RVs]
+    natural = model.replace_rvs_by_values([model["mean"], *model.free_RVs])
+    at = pytensor.function(model.value_vars, natural, mode=FAST, on_unused_input="ignore")
+    history = {name: [] for name in [*names, "y"]}
+    for _ in range(SWEEPS):
+        point, _ = step.step(point)
+        mean, *values = at(*(point[value.name] for value in model.value_vars))
+        noise = rng.standard_normal(9)
+        model["targets"].set_value(mean + noise / 2)
+        for name, value in zip([*names, "y"], [*values, noise], strict=True):
+            history[name].append(value)
+    kept = {name: values[SWEEPS // 20 :] for name, values in history.items()}
+    errors = residuals(model, X, kept, rng)
+    return _z_scores({name: e.reshape(len(e), -1) for name, e in errors.items()}, seed=0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("noisy", [True, False])
+def test_joint_distribution_with_targets_of_a_network(noisy):
+    """Geweke's test of numbers, levels, their laws and the weights of a network.
+
+    Would catch levels without their shares or without the network, and a wrong law of entries.
+    """
+    scores = joint_scores(noisy)
+    limit = bonferroni_limit(len(scores), LEVEL)
+    assert not {name: z for name, z in scores.items() if not abs(z) < limit}
 
 
 @pytest.mark.release

@@ -43,7 +43,8 @@ def table(
         those with fewer gaps, in a linear regression: ``"inputs::age_weights"``, the intercept
         first, are N(0, 1), ``"inputs::age_sigma"`` is half-normal, and ``"inputs::age_missing"``
         are the entries, in the units of the inputs of the network. Categories, booleans and columns
-        of 0 and 1 with gaps are Categorical and enter no regression: ``"inputs::depot_shares"`` are
+        of 0 and 1 with gaps are Categorical and enter no regression (indicators side by side, with
+        one 1 in each complete row, are one category): ``"inputs::depot_shares"`` are
         uniform on the simplex, ``"inputs::depot_missing"`` are the numbers of the levels. Entries
         are assumed to be missing at random: whether an entry is missing depends only on observed
         values.
@@ -83,6 +84,6 @@ def table(
     dims_of_columns = inputs.dims(dims[1])
     every_dim = {dims[0]: Dim(len(inputs.table)), **dims_of_columns}
     check_names(model, [name, *(each.name for each in inputs.embeddings)], every_dim)
-    check_dims(model, every_dim)
+    check_dims(model, every_dim, f'name the columns by dims=("{dims[0]}", "{name}_feature")')
     add_dims(model, dims_of_columns)
     return inputs.add(name, (dims[0], dims[1]))

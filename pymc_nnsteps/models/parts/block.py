@@ -15,6 +15,7 @@ from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import graph_inputs
 from pytensor.tensor import TensorConstant, TensorVariable
 from pytensor.tensor.random.type import RandomType
+from pytensor.xtensor.type import XTensorType, as_xtensor
 
 from pymc_nnsteps.arguments import positive_integer, require_choice, require_finite
 from pymc_nnsteps.graphs.initial_values import beginning
@@ -63,6 +64,9 @@ class NetworkBlock:
             raise ValueError(f'name must be a name such as "f", without "::"; got {name!r}.')
         self.name, self.start, self.is_vector = name, start, outputs is None
         self.table = data.inputs(x, name="x") if is_table(x) else None
+        self.named: tuple[str, ...] | None = None  # dimensions of inputs of pymc.dims
+        if isinstance(getattr(x, "type", None), XTensorType):
+            self.named, x = x.type.dims, x.values
         self.inputs = _inputs(x if self.table is None else self.table.table)
         sizes = layers.layer_sizes(hidden)
         n_outputs = 1 if outputs is None else positive_integer("outputs", outputs)
@@ -74,6 +78,8 @@ class NetworkBlock:
 
         model = model_or_context(None, BEGIN)
         row_dim, feature = _dims_of(model, self.inputs)
+        if self.named is not None:
+            row_dim, feature = (dim if dim in model.dim_lengths else None for dim in self.named)
         output_dim, n_axes = f"{name}::output", 1 if outputs is None else 2
         given = (dims,) if isinstance(dims, str) else dims
         if given is not None:
@@ -90,6 +96,7 @@ class NetworkBlock:
     def add(self, network: Network, usual: tuple[float, float] = (0.01, 100.0)) -> TensorVariable:
         """Add a network to the model of the context, and return its output.
 
+        It has named dimensions if the inputs are those of :mod:`pymc.dims`.
         ``usual`` is as for :func:`.warn_of_scales`, of inputs that depend on no random variable.
         """
         model = model_or_context(None, BEGIN)
@@ -108,7 +115,12 @@ class NetworkBlock:
         with pm.Model(name=self.name):
             outputs = self._outputs(network)
         f = outputs[:, 0] if self.is_vector else outputs
-        return pm.Deterministic(self.name, f, dims=self.output_dims)
+        f = pm.Deterministic(self.name, f, dims=self.output_dims)
+        if self.named is None:
+            return f
+        dims = (self.named[0], self.stack.unit_dims[-1])[: f.ndim]
+        named: TensorVariable = as_xtensor(f, dims=self.output_dims or dims)
+        return named
 
     def _outputs(self, network: Network) -> TensorVariable:
         inputs = self.inputs

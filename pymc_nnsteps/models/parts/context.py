@@ -104,7 +104,9 @@ def check_names(
         raise ValueError(f"The model already has the names {taken}{where}; {advice}.")
 
 
-def check_dims(model: pm.Model, dims: Mapping[str, Dim]) -> None:
+def check_dims(
+    model: pm.Model, dims: Mapping[str, Dim], advice: str = "rename the dimension"
+) -> None:
     """Check that dimensions the model already has agree with those of the data."""
     for name, dim in dims.items():
         if name not in model.dim_lengths:
@@ -113,7 +115,7 @@ def check_dims(model: pm.Model, dims: Mapping[str, Dim]) -> None:
         if length != dim.length:
             raise ValueError(
                 f'coords "{name}" of the model has length {length}, but this network needs '
-                f"{dim.length}; pass coords of that length or rename the dimension."
+                f"{dim.length}; pass coords of that length or {advice}."
             )
         given = model.coords[name]
         if given is not None and dim.labels is not None and tuple(given) != dim.labels:

@@ -20,6 +20,7 @@ from pymc_nnsteps.arguments import (
     require_choice,
     require_finite,
 )
+from pymc_nnsteps.models.parts.imputation import require_laws
 from pymc_nnsteps.models.parts.inputs import Embedding, Inputs
 from pymc_nnsteps.tables import (
     Table,
@@ -100,6 +101,9 @@ def inputs(
     advice = "make those NaN that are to be drawn" if missing else advice
     require_finite(name, known, advice, sources(table.columns or ()))
     embeddings = _embeddings(embed, table.columns or ())
+    if missing and np.isnan(values).any():
+        levels = Inputs(values, table.columns).levels_missing
+        require_laws(name, values.astype("float64"), names, levels)
     if not standardize:
         return Inputs(values, table.columns, embeddings=embeddings)
     is_left = (np.isin(values, (0, 1)) | np.isnan(values)).all(axis=0)
@@ -126,9 +130,10 @@ def _embeddings(embed: object, labels: tuple[object, ...]) -> tuple[Embedding, .
         levels = {i: level_of(label, column) for i, label in enumerate(labels)}
         known = {i: level for i, level in levels.items() if level is not None}
         if not known:
+            heads = [h for h in before_encoding(labels) if h not in labels]
             raise ValueError(
-                f"embed must name columns of text or categories, of {before_encoding(labels)}; "
-                f"got {column!r}."
+                f"embed must name columns of text or categories, of which X has "
+                f"{heads or 'none: pass a DataFrame that has them'}; got {column!r}."
             )
         found.append(Embedding(column, known, positive_integer(f"embed[{column!r}]", width)))
     return tuple(found)

@@ -20,7 +20,7 @@ Pourahmadi, *Joint Mean-Covariance Models with Applications to Longitudinal Data
 Medicine 35 (2016), on laws of covariates one after another.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,8 +31,12 @@ from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.initial_values import begin_at
+from pymc_nnsteps.tables import listed
 
-__all__ = ["codes", "completed", "indicators"]
+__all__ = ["codes", "completed", "indicators", "regressions", "require_laws"]
+
+EXACT = 1e-9
+"""Relative size of residuals that are but rounding."""
 
 
 def completed(
@@ -54,14 +58,9 @@ def completed(
         "model: build it again.",
     )
     given: Any = own_rows(x, pt.eq(x.shape[0], len(values)))
-    of_levels = [column for places in categories.values() for column in places]
-    order = np.argsort(missing.sum(axis=0), kind="stable")
-    order = order[~np.isin(order, of_levels)]
-    for position, j in enumerate(order):
-        if not missing[:, j].any():
-            continue
-        before, column = np.sort(order[:position]), _name(columns[j])
-        weights = pm.Normal(f"{column}_weights", 0, 1, shape=1 + position)
+    for j, before in regressions(missing, categories):
+        column = _name(columns[j])
+        weights = pm.Normal(f"{column}_weights", 0, 1, shape=1 + len(before))
         mean = weights[0] + x[:, before] @ weights[1:]
         sigma = pm.HalfNormal(f"{column}_sigma", 1)
         [gaps], [seen] = np.nonzero(missing[:, j]), np.nonzero(~missing[:, j])
@@ -78,6 +77,67 @@ def completed(
         begin_at(entries, codes(given[gaps][:, where]))
         x = pt.set_subtensor(x[gaps[:, None], where], pt.constant(levels, dtype=x.dtype)[entries])
     return x
+
+
+def regressions(
+    missing: NDArray[np.bool_], categories: Mapping[object, Sequence[int]]
+) -> Iterator[tuple[int, NDArray[np.intp]]]:
+    """Columns of numbers with gaps, and those that each is regressed on."""
+    of_levels = [column for places in categories.values() for column in places]
+    order = np.argsort(missing.sum(axis=0), kind="stable")
+    order = order[~np.isin(order, of_levels)]
+    for position, j in enumerate(order):
+        if missing[:, j].any():
+            yield int(j), np.sort(order[:position])
+
+
+def require_laws(
+    name: str,
+    values: NDArray[np.floating],
+    columns: Sequence[object],
+    categories: Mapping[object, Sequence[int]],
+) -> None:
+    """Check that laws of missing entries can be learnt, and that their names differ.
+
+    The density of the noise of a regression without residuals would have an infinite integral.
+    """
+    missing = np.isnan(values)
+    with_laws = [*categories]
+    for label, places in categories.items():
+        known = values[~missing[:, places].any(axis=1)][:, places]
+        if (missing[:, places].any(axis=1) & ~missing[:, places].all(axis=1)).any():
+            raise ValueError(
+                f"{name} has NaN in some but not all of the columns {_listed(columns, places)} in "
+                "a row, which are indicators of one category; make all of them NaN, or none."
+            )
+        if (known == known[:1]).all():
+            raise ValueError(
+                f"{name} has missing entries besides one value in the column {label!r}; make a "
+                "level of them, such as 0 beside 1, or leave the column out."
+            )
+    for j, before in regressions(missing, categories):
+        with_laws.append(columns[j])
+        used = values[~missing[:, [*before, j]].any(axis=1)]
+        design = np.column_stack([np.ones(len(used)), used[:, before]])
+        fitted, _, rank, _ = np.linalg.lstsq(design, used[:, j])
+        residuals = used[:, j] - design @ fitted
+        if rank < len(used) and np.abs(residuals).max() <= EXACT * np.abs(used[:, j]).max():
+            is_constant = np.ptp(used[:, j]) == 0
+            of = "constant" if is_constant else f"a linear function of {_listed(columns, before)}"
+            raise ValueError(
+                f"{name} has missing entries in the column {columns[j]!r}, which is {of}; fill "
+                "them in by it, or leave the column out."
+            )
+    named = [_name(label) for label in with_laws]
+    if twice := [each for each in named if named.count(each) > 1]:
+        raise ValueError(
+            f"{name} has several columns with missing entries whose variables would be called "
+            f"{twice[0]!r}; rename one of them."
+        )
+
+
+def _listed(columns: Sequence[object], places: Iterable[int]) -> str:
+    return listed([columns[place] for place in places])
 
 
 def _name(label: object) -> str:

@@ -36,6 +36,32 @@ class Embedding:
         return {f"{self.column}::level": levels, f"{self.column}::embedding": Dim(self.width)}
 
 
+def indicators_side_by_side(X: NDArray[np.floating]) -> list[list[int]]:
+    """Columns of 0 and 1 and NaN; those side by side of which each complete row has one 1 together.
+
+    Examples
+    --------
+    >>> indicators_side_by_side(np.array([[1.0, 1.0, 0.0], [1.0, 0.0, 1.0], [0.0, 1.0, 0.0]]))
+    [[0], [1, 2]]
+    """
+    is_indicator = (np.isnan(X) | np.isin(X, (0, 1))).all(axis=0)
+    found, first = [], 0
+    while first < X.shape[1]:
+        total, width = X[:, first], 1
+        for last in range(first + 1, X.shape[1]):
+            total = total + X[:, last]  # NaN in incomplete rows
+            known = total[~np.isnan(total)]
+            if not is_indicator[first : last + 1].all() or (known > 1).any():
+                break
+            if len(known) and (known == 1).all():
+                width = last + 1 - first
+                break
+        if is_indicator[first]:
+            found.append([*range(first, first + width)])
+        first += width
+    return found
+
+
 @dataclass(frozen=True)
 class Inputs:
     """Inputs of shape ``(n_obs, ...)`` and the names of their columns, if they have any."""
@@ -72,13 +98,17 @@ class Inputs:
 
     @cached_property
     def levels_missing(self) -> dict[object, list[int]]:
-        """Categories with missing levels, and where they are; a column of 0 and 1 is one of two."""
+        """Categories with missing levels, and where they are.
+
+        Several columns of 0 and 1 are one of as many levels, and a single one of two.
+        """
         labels: Sequence[object] = self.features or range(self.table.shape[1])
         found: dict[object, list[int]] = dict(categories(labels, self.table).items())
         of_levels = {place for places in found.values() for place in places}
-        for place, (label, column) in enumerate(zip(labels, self.table.T, strict=True)):
-            if place not in of_levels and (np.isin(column, (0, 1)) | np.isnan(column)).all():
-                found[label] = [place]
+        for places in indicators_side_by_side(self.table):
+            if of_levels.isdisjoint(places):
+                first, last = labels[places[0]], labels[places[-1]]
+                found[first if len(places) == 1 else f"{first}:{last}"] = places
         gaps = np.isnan(self.table).any(axis=0)
         return {name: places for name, places in found.items() if gaps[places].any()}
 

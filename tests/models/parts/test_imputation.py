@@ -6,6 +6,7 @@ import polars as pl
 import pymc as pm
 import pytensor
 import pytest
+import xarray as xr
 from scipy import stats
 
 import pymc_nnsteps as nns
@@ -107,6 +108,27 @@ def test_levels_are_drawn_by_their_shares(name):
     assert density.eval(at, mode="FAST_COMPILE") == pytest.approx(wanted)
 
 
+def test_indicators_without_names_are_those_of_one_category():
+    """Would catch a row of two levels, or of none."""
+    X = np.column_stack([RNG.random(8), np.arange(8) % 2, np.eye(3)[np.arange(8) % 3]])
+    X[:2, 2:], X[3, 1] = np.nan, np.nan
+    with pm.Model() as model:
+        x = nns.blocks.table(X, missing="impute")
+        f = pm.Deterministic("f", x @ [0.0, 0.0, 1.0, 10.0, 100.0])
+        pm.Normal("y", f, 1, observed=np.zeros(8))
+    drawn = {model["inputs::2:4_missing"]: np.array([2, 1])}
+    [values] = pytensor.graph.clone_replace([f[:2]], drawn, rebuild_strict=False)
+    assert values.eval(mode="FAST_COMPILE").tolist() == [100, 10]
+    shares = {"inputs::1_shares": [0.4, 0.6], "inputs::2:4_shares": [0.2, 0.5, 0.3]}
+    posterior = xr.Dataset(
+        {name: (("chain", "draw", name), [[p] * 9]) for name, p in shares.items()}
+    )
+    posterior = posterior.assign_coords(chain=[0], draw=np.arange(9))
+    assert set(np.unique(nns.predict(posterior, X, model=model))) == {1.0, 10.0, 100.0}
+    with pytest.raises(ValueError, match=r"some but not all of the columns \[2, 3, 4\] in row 1"):
+        nns.predict(posterior, np.where(np.eye(8, 5, 2) > 0, np.nan, X)[1:], model=model)
+
+
 def test_builders_and_blocks_have_the_same_inputs():
     X, y = frame().rename(columns={"b": "km/h"}), RNG.normal(size=9)
     model = nns.wide_mlp(X, y, hidden=(3,), standardize=True, missing="impute")
@@ -133,6 +155,15 @@ def test_builders_and_blocks_have_the_same_inputs():
             frame().assign(d=["x", None, "x"] * 3),
             {"missing": "impute"},
             "besides 'x' in the column 'd'; make a level of them",
+        ),
+        (frame().assign(d=[True, None, True] * 3), {"missing": "impute"}, "besides one value in"),
+        (frame().assign(a=[np.nan] + [2.0] * 8), {"missing": "impute"}, "'a', which is constant"),
+        (frame().assign(a=lambda X: 2 * X["b"] - X["c"]), {"missing": "impute"}, "linear function"),
+        (frame().set_axis(["a/b", "a_b", "c"], axis=1), {"missing": "impute"}, "called 'a_b'"),
+        (
+            frame().assign(d=[1.0, 0, np.nan] * 3, e=[0, 1, 1] * 3),
+            {"missing": "impute"},
+            "NaN in some but not all of the columns 'd', 'e' in a row",
         ),
     ],
 )

@@ -1,37 +1,21 @@
-"""Gates and weights with the activations integrated out, against the model's own density.
+"""Layers with their activations integrated out: which, in which order, and what is drawn afresh.
 
-Given the precisions of logits above, the model's log density is an exact quadratic in a layer's
-activations, so that differences of it at unit steps give its gradient and its curvature, and with
-these the log density of all else with the activations integrated out. The gates' probabilities
-and the weights' law are compared with that. The activations' own values are NaN meanwhile.
+:mod:`tests.moves.test_interwoven_gates` compares the moves with the model's own density.
 """
 
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 import pytest
-from scipy import special
 
 import pymc_nnsteps as nns
 from pymc_nnsteps.kernels.compiling import ONCE
-from pymc_nnsteps.laws.gaussian import Gaussian
-from pymc_nnsteps.moves.collapse import (
-    LARGEST_COLLAPSED,
-    CollapsedGates,
-    CollapsedWeights,
-)
 from pymc_nnsteps.moves.marginal_likelihood import Augmentation
 from pymc_nnsteps.steps.sweep import chain_draws
 from tests.laws import graphs
-from tests.laws.graphs import (
-    gate_draw,
-    gaussian_law,
-    integrand_of,
-    put,
-    shapes_of,
-)
+from tests.laws.graphs import gaussian_law, integrand_of, put, shapes_of
 from tests.moves.gated_layers import (
-    COLLAPSED,
+    LAYERS,
     SPREAD,
     Layer,
     N,
@@ -44,69 +28,12 @@ from tests.moves.gated_layers import (
     no_biases,
 )
 
-QUICK = (
-    "bow_tie_3-layer1", "bow_tie_3_2-layer1", "bow_tie_1_2_2-layer2", "bow_tie_1_2-layer1",
-    "bow_tie_2_1-layer2", "no_biases-layer1", "seen_twice-layer1", "closed_gates_above-layer1",
-    "vector_of_weights-layer1",
-)  # fmt: skip
-
-
-@pytest.mark.parametrize("name", QUICK)
-def test_gates_flip_at_their_probability(name):
-    """Gates given old gates, given activations, or given the noise of another unit or layer."""
-    layer = Layer(*COLLAPSED[name])
-    gates = layer.given(CollapsedGates)
-    [rv] = gates.draws
-    marginal = layer.marginal(integrand_of(layer.model, layer.children_above))
-    draw = gate_draw(layer.model, gates)
-    shape = layer.point[rv.name].shape
-    targets = np.random.default_rng(1).integers(2, size=shape)
-    given, uniform = layer.point[rv.name].copy(), np.where(targets == 1, 0.0, 1.0)
-    for j in range(shape[1]):
-        chance = np.empty(N)
-        for n in range(N):
-            odds = 0.0
-            for sign, gate in [(1, 1), (-1, 0)]:
-                tried = given.copy()
-                tried[n, j] = gate
-                odds += sign * marginal(layer.point | {rv.name: tried})
-            chance[n] = special.expit(odds)
-        for factor, expected in [(1 - 1e-8, 1), (1 + 1e-8, 0)]:
-            uniform[:, j] = chance * factor
-            drawn = draw(layer.blind, uniform)
-            assert (drawn[:, j] == expected).all()
-            np.testing.assert_array_equal(drawn[:, :j], targets[:, :j])
-        uniform[:, j] = np.where(targets[:, j] == 1, 0.0, 1.0)
-        given[:, j] = targets[:, j]
-
-
-@pytest.mark.parametrize("name", QUICK)
-def test_law_of_the_weights(name):
-    """Units without covariance, a lost prior, offset or own logit, gates on one side only."""
-    layer = Layer(*COLLAPSED[name])
-    weights = layer.given(CollapsedWeights)
-    omegas = [omega.ravel() for omega in layer.own.values()]
-    law = gaussian_law(layer.model, weights, layer.blind, held=omegas)
-    marginal = layer.marginal(integrand_of(layer.model, layer.own | layer.children_above))
-
-    def at(vector):
-        return marginal(put(layer.point, layer.model, weights.draws, vector))
-
-    rng = np.random.default_rng(2)
-    reference = at(law.mean)
-    assert np.isfinite(reference)
-    for scale in (0.3, 1.0, 1.0, 3.0):
-        other = law.mean + law.factor @ (scale * rng.normal(size=len(law.mean)))
-        np.testing.assert_allclose(
-            law.log_density(other), at(other) - reference, rtol=1e-8, atol=1e-8
-        )
-
 
 @pytest.mark.parametrize("name", ["bow_tie_3_2-layer1", "seen_twice-layer1"])
 def test_fresh_activations_are_given_the_same_precisions(name):
     """Activations given precisions of their own, which gates and weights were not given."""
-    layer = Layer(*COLLAPSED[name])
-    fresh = layer.given(Gaussian)
+    layer = Layer(*LAYERS[name])
+    fresh = layer.fresh()
     law = gaussian_law(layer.model, fresh, layer.point)
     log_density = integrand_of(layer.model, layer.children_above)
     rng = np.random.default_rng(3)
@@ -121,29 +48,13 @@ def test_fresh_activations_are_given_the_same_precisions(name):
 # --- the order of a sweep -------------------------------------------------------------------------
 
 
-def sweep_of(model, collapse="auto", scan="sequential", without=()):
+def sweep_of(model, without=(), **options):
     rvs = [rv for rv in model.free_RVs if rv.name not in without]
-    return graphs.sweep_of(model, rvs, collapse=collapse, scan=scan, interweave=False, rays=False)
+    return graphs.sweep_of(model, rvs, rays=False, trajectories=False, **options)
 
 
 def compile_check(model, conditionals):
     return chain_draws(model, conditionals, pt.random.rng("rng"), shapes_of(model))
-
-
-ONE = ["eta_sq1", "gamma1", "W1 b1", "eta_sq2", "a1", "W2 b2"]
-TWO = ["eta_sq1", "Polya-Gamma", "gamma1", "W1 b1", "a1", "eta_sq2", "gamma2", "W2 b2", "eta_sq3",
-       "a1 a2", "W3 b3"]  # fmt: skip
-
-
-@pytest.mark.parametrize(("hidden", "expected"), [((2,), ONE), ((3, 2), TWO)])
-def test_sequence_of_draws(hidden, expected):
-    """A layer's draws that are torn apart, and variables that are lost or drawn twice."""
-    model = bow_tie(*hidden)
-    assert names(sweep_of(model, True)) == names(sweep_of(model)) == expected
-    assert set(compile_check(model, sweep_of(model)).stored(model)) == set(model.value_vars)
-    parallel = sweep_of(model, "auto", "parallel")
-    assert sorted(names(parallel)) == sorted(expected)
-    compile_check(model, parallel)
 
 
 def binary_outputs():
@@ -156,14 +67,14 @@ def test_last_layer_that_is_given_precisions():
     """Is drawn given these before all layers are drawn, given others, together."""
     model = built(binary_outputs)
     combined = sweep_of(model)
-    assert names(combined) == ["Polya-Gamma", "gamma1", "W1", "a1",
-                               "Polya-Gamma", "gamma2", "W2", "a2", "a1 a2", "w3"]  # fmt: skip
+    assert names(combined) == ["Polya-Gamma", "W1 gamma1", "a1",
+                               "Polya-Gamma", "W2 gamma2", "a2", "a1 a2", "w3"]  # fmt: skip
     compile_check(model, combined)
 
 
-def test_without_collapse():
+def test_without_moves():
     model = bow_tie(2, 3)
-    combined = sweep_of(model, False)
+    combined = sweep_of(model, collapse=False, interweave=False)
     assert not any(c.integrates_out or isinstance(c, Augmentation) for c in combined)
     drawn = [rv for c in combined for rv in c.draws]
     assert sorted(rv.name for rv in drawn) == sorted(rv.name for rv in model.free_RVs)
@@ -172,45 +83,36 @@ def test_without_collapse():
 @pytest.mark.parametrize(
     ("hidden", "late", "after"),
     [
-        ((2,), "eta_sq1", "gamma1"),
-        ((2,), "eta_sq1", "W1 b1"),
-        ((2,), "W2 b2", "gamma1"),
-        ((2, 3), "eta_sq1", "gamma1"),
-        ((2, 3), "W3 b3", "gamma2"),
-        ((2, 3), "eta_sq2", "W2 b2"),
+        ((2,), "eta_sq1", "W1 b1 gamma1"),
+        ((2,), "W2 b2", "W1 b1 gamma1"),
+        ((2, 3), "eta_sq1", "W1 b1 gamma1"),
+        ((2, 3), "W3 b3", "W2 b2 gamma2"),
+        ((2, 3), "eta_sq2", "W2 b2 gamma2"),
     ],
 )
 def test_what_is_given_stale_activations_is_refused(hidden, late, after):
-    """Noise, or weights of the next layer, between gates without activations and these."""
+    """Noise, or weights of the next layer, between a move without activations and these."""
     model = bow_tie(*hidden)
     combined = sweep_of(model)
     moved = combined.pop(names(combined).index(late))
     combined.insert(names(combined).index(after) + 1, moved)
-    stale = f"given a{after[5] if after.startswith('gamma') else after[1]}"
+    stale = f"given a{after[1]}"
     with pytest.raises(ValueError, match=rf"{stale}, which was integrated out of the draw of"):
         compile_check(model, combined)
 
 
 def test_precisions_drawn_anew_in_between_are_refused():
-    """They would be given the activations that gates or weights were drawn without."""
+    """They would be given the activations that gates and weights were moved without."""
     model = bow_tie(2, 3)
     valid = sweep_of(model)
     [augmentation] = [c for c in valid if isinstance(c, Augmentation)]
-    for before in ("W1 b1", "a1"):
-        combined = list(valid)
-        combined.insert(names(combined).index(before), augmentation)
-        with pytest.raises(ValueError, match=r"given a1, which was integrated out of the draw of"):
-            compile_check(model, combined)
-
-
-def test_collapsed_draws_without_fresh_activations_are_refused():
-    model = bow_tie(2)
-    combined = [c for c in sweep_of(model) if names([c]) != ["a1"]]
+    combined = list(valid)
+    combined.insert(names(combined).index("a1"), augmentation)
     with pytest.raises(ValueError, match=r"given a1, which was integrated out of the draw of"):
         compile_check(model, combined)
 
 
-# --- what can be collapsed ------------------------------------------------------------------------
+# --- which layers can be moved --------------------------------------------------------------------
 
 
 def no_gates():
@@ -283,8 +185,8 @@ def linear_gates():
 @pytest.mark.parametrize(
     ("build", "reason"),
     [
-        (no_gates, "no activations behind binary gates"),
-        (gates_of_two_layers, "a1 has no gates and weights of its own"),
+        (no_gates, "no pre-activations behind"),
+        (gates_of_two_layers, "no pre-activations behind"),
         (noise_of_each_sample, "the noise of a1 differs between samples"),
         (a_gate_for_each_unit, "a1 has gates or weights with different axes"),
         (other_inputs_of_the_gates, "a1 has gates or weights with different axes"),
@@ -295,25 +197,25 @@ def linear_gates():
         (linear_gates, "a1 has no gates and weights of its own"),
     ],
 )
-def test_layers_that_cannot_be_collapsed(build, reason):
+def test_layers_that_cannot_be_moved(build, reason):
     """Are left as they are, or refused with the reason if the user insists."""
     model = built(build)
     assert not any(c.integrates_out for c in sweep_of(model))
     with pytest.raises(
         ValueError,
-        match=rf'^collapse is True, but (a1 cannot be collapsed: )?{reason}.*use "auto"\.$',
+        match=rf'^interweave is True, but (gamma. cannot be interwoven: )?{reason}.*use "auto"\.$',
     ):
-        sweep_of(model, True)
+        sweep_of(model, interweave=True)
     with pytest.raises(ValueError, match=reason), model:
-        nns.Gibbs(collapse=True)
+        nns.Gibbs(interweave=True)
     compile_check(model, sweep_of(model))
 
 
 @pytest.mark.parametrize(
     ("left_out", "reason"),
     [
-        ("a1", "no activations behind binary gates"),
-        ("gamma1", "no activations behind binary gates"),
+        ("a1", "no pre-activations"),
+        ("gamma1", "no pre-activations"),
         ("W1", "a1 has no gates and weights of its own"),
     ],
 )
@@ -321,25 +223,13 @@ def test_variables_that_are_not_the_steps(left_out, reason):
     model = built(no_biases)
     assert not any(c.integrates_out for c in sweep_of(model, without=[left_out]))
     with pytest.raises(ValueError, match=reason):
-        sweep_of(model, True, without=[left_out])
+        sweep_of(model, interweave=True, without=[left_out])
 
 
 @pytest.mark.parametrize("value", [None, "yes", 1, "AUTO"])
 def test_collapse_argument(value):
     with bow_tie(2), pytest.raises(ValueError, match='collapse must be True, False or "auto"'):
         nns.Gibbs(collapse=value)
-
-
-def test_only_small_layers_by_default():
-    """Counted with the biases, layer by layer."""
-    width = LARGEST_COLLAPSED // 3
-    model = bow_tie(width, 2, y=Y[:, 0])
-    assert "Polya-Gamma" in names(sweep_of(model))
-    wide = bow_tie(width + 1, 2, y=Y[:, 0])
-    found = {rv.name for c in sweep_of(wide) if c.integrates_out for rv in c.draws}
-    assert found == {"gamma2", "W2", "b2", "eta_sq3"}
-    found = {rv.name for c in sweep_of(wide, True) if c.integrates_out for rv in c.draws}
-    assert found == {"gamma1", "W1", "b1", "gamma2", "W2", "b2", "eta_sq3"}
 
 
 @pytest.mark.slow
