@@ -383,7 +383,7 @@ def _at(
 
 
 def input_container(
-    argument: str, model: pm.Model, name: str | None, output: str | None = None
+    argument: str, model: pm.Model, name: str | None, output: int | str | None = None
 ) -> TensorSharedVariable:
     """The data container of this name, or the one that holds the network's inputs.
 
@@ -393,11 +393,12 @@ def input_container(
     containers = {data.name: data for data in model.data_vars}
     tables = list(containers)
     if name is None:
+        of_output = isinstance(output, str) and output in model.named_vars
         stated = [
             *model.potentials,
             *(each for rv in model.observed_RVs for each in parameters(rv)),
         ]
-        if output in model.named_vars:
+        if of_output:
             stated = [model[output]]
         used = [
             data
@@ -405,7 +406,7 @@ def input_container(
             if data.ndim > 0 and any(depends_on(each, {data}) for each in stated)
         ]
         tables = [data.name for data in used if data.ndim == 2] or [data.name for data in used]
-        has_default = "inputs" in (tables if output in model.named_vars else containers)
+        has_default = "inputs" in (tables if of_output else containers)
         name = "inputs" if has_default else tables[0] if len(tables) == 1 else None
     if name not in containers:
         known = ", ".join(containers) or "none"
