@@ -177,9 +177,9 @@ def _read_elemwise(op: Any, node: Any, operands: Sequence[AffineMap]) -> AffineM
         for form, source in zip(operands, node.inputs, strict=True)
     ]
     match op.scalar_op:
-        case scalar.Add() | scalar.Sub():
-            negative = isinstance(op.scalar_op, scalar.Sub)
-            signs = [1] + [-1 if negative else 1] * (len(forms) - 1)
+        case scalar.Add() | scalar.Sub() | scalar.Neg() as kind:
+            signs = [1 if isinstance(kind, scalar.Add) else -1] * len(forms)
+            signs[0] = -1 if isinstance(kind, scalar.Neg) else 1
             offsets = [
                 form.offset if sign == 1 else -form.offset
                 for sign, form in zip(signs, forms, strict=True)
@@ -190,10 +190,6 @@ def _read_elemwise(op: Any, node: Any, operands: Sequence[AffineMap]) -> AffineM
                 for rv, term in form.terms.items():
                     terms[rv] = add(rv, terms, term if sign == 1 else negate(term))
             return AffineMap(reduce(lambda a, b: a + b, offsets) if offsets else None, terms)
-        case scalar.Neg():
-            [form] = forms
-            offset = None if form.offset is None else -form.offset
-            return AffineMap(offset, {rv: negate(term) for rv, term in form.terms.items()})
         case scalar.Identity() | scalar.Cast() if out.dtype.startswith("float") or not isinstance(
             op.scalar_op, scalar.Cast
         ):
@@ -356,15 +352,6 @@ def _restate_graph(op: OpFromGraph, node: Any, out: TensorVariable) -> TensorVar
     return inner[node.outputs.index(out)]
 
 
-@_restate.register(AllocDiag)
-def _restate_diagonal(op: AllocDiag, node: Any, out: TensorVariable) -> TensorVariable | None:
-    if op.offset != 0:
-        return _restate_graph(op, node, out)
-    [entries] = node.inputs
-    square = entries[..., None] * pt.eye(entries.shape[-1], dtype=entries.dtype)
-    return pt.moveaxis(square, (-2, -1), (op.axis1, op.axis2))
-
-
 @_restate.register(ExtractDiag)
 def _restate_entries(op: ExtractDiag, node: Any, out: TensorVariable) -> TensorVariable:
     [matrix] = node.inputs
@@ -375,17 +362,14 @@ def _restate_entries(op: ExtractDiag, node: Any, out: TensorVariable) -> TensorV
 
 
 @_restate.register(Blockwise)
-def _restate_blockwise(op: Blockwise, node: Any, out: TensorVariable) -> TensorVariable | None:
-    if isinstance(op.core_op, Dot):
-        return _restate_product(op, node, out)
-    if isinstance(op.core_op, Convolve1d | Convolve2d):
-        return _restate_convolution(node, op.core_op.ndim)
-    return None
-
-
 @_restate.register(Dot)
 def _restate_product(op: Any, node: Any, out: TensorVariable) -> TensorVariable | None:
-    """Product with a diagonal matrix, as a scaling of rows or columns."""
+    """Product with a diagonal matrix, as a scaling of rows or columns; or a convolution."""
+    core = getattr(op, "core_op", op)
+    if isinstance(core, Convolve1d | Convolve2d):
+        return _restate_convolution(node, core.ndim)
+    if not isinstance(core, Dot):
+        return None
     left, right = node.inputs
     if (entries := _diagonal_of(right)) is not None:
         return left * entries[None, :]

@@ -33,7 +33,6 @@ from pymc_nnsteps.graphs.linear_terms import (
     add,
     axis_lengths,
     cut_links,
-    pick,
     scale,
     shuffle,
     take,
@@ -45,32 +44,18 @@ Index = tuple[Any, ...]
 
 
 @reads(Subtensor)
-def _read_subtensor(op: Subtensor, node: Any, operands: Sequence[AffineMap]) -> AffineMap:
-    source, *index_inputs = node.inputs
-    indices = indices_from_subtensor(index_inputs, op.idx_list)
-
-    def index_term(rv: TensorVariable, term: Term) -> Term:
-        for axis, index in reversed(list(enumerate(indices))):
-            if not isinstance(index, slice):
-                term = pick(term, axis, index, rv)
-            elif index != slice(None):
-                term = take(term, axis, pt.arange(source.shape[axis])[index])
-        return term
-
-    return linear(node, operands, index_term)
-
-
 @reads(AdvancedSubtensor)
-def _read_advanced(op: Any, node: Any, operands: Sequence[AffineMap]) -> AffineMap:
+def _read_index(op: Any, node: Any, operands: Sequence[AffineMap]) -> AffineMap:
     source, *index_inputs = node.inputs
     indices = integer_indices(indices_from_subtensor(index_inputs, op.idx_list))
-    arrays = IndexArrays.of(indices, source)
+    is_of_slices = all(isinstance(index, slice) for index in indices)
+    arrays = None if is_of_slices else IndexArrays.of(indices, source)
 
     def index_term(rv: TensorVariable, term: Term) -> Term:
         for axis, index in enumerate(indices):
             if isinstance(index, slice) and index != slice(None):
                 term = take(term, axis, pt.arange(source.shape[axis])[index])
-        return _gather(term, arrays, rv)
+        return term if arrays is None else _gather(term, arrays, rv)
 
     return linear(node, operands, index_term)
 

@@ -8,12 +8,9 @@ import pymc as pm
 import pytensor.tensor as pt
 from numpy.typing import NDArray
 from pymc.pytensorf import constant_fold
-from pytensor.compile.ops import ViewOp
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.traversal import io_toposort
-from pytensor.scalar import basic as scalar
-from pytensor.tensor.basic import Alloc
-from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.basic import Alloc, get_underlying_scalar_constant_value
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.search import draws_at_random, entering, random_in
@@ -87,23 +84,8 @@ def constant_or_none(variable: Any) -> NDArray[Any] | None:
 
 def scalar_constant(variable: Variable) -> float | None:
     """Value of a constant whose entries are all equal, seen through broadcasts and casts."""
-    dtypes = []
-    while variable.owner is not None and not isinstance(variable, Constant):
-        op = variable.owner.op
-        dtypes.append(variable.type.dtype)
-        transparent = isinstance(op, DimShuffle | Alloc | ViewOp) or (
-            isinstance(op, Elemwise) and isinstance(op.scalar_op, scalar.Cast | scalar.Identity)
-        )
-        if not transparent:
-            return None
-        variable = variable.owner.inputs[0]
-    if not isinstance(variable, Constant) or np.size(variable.data) == 0:
-        return None
-    values = np.asarray(variable.data)
-    for dtype in reversed(dtypes):
-        values = values.astype(dtype)
-    first = values.flat[0]
-    return float(first) if (values == first).all() else None
+    found = get_underlying_scalar_constant_value(variable, raise_not_constant=False)
+    return float(found) if isinstance(found, np.ndarray) and found == found else None
 
 
 def array_constant(expression: Variable) -> NDArray[Any] | None:

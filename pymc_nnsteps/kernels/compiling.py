@@ -11,6 +11,7 @@ import logging
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, override
 
 import numpy as np
@@ -107,7 +108,7 @@ def c_by_default(compile_kwargs: dict[str, Any] | None = None) -> dict[str, Any]
 def numba_by_default(compile_kwargs: dict[str, Any] | None = None) -> dict[str, Any]:
     """Options of :func:`pymc.pytensorf.compile` with a mode: Numba's, unless there is one."""
     options = {} if compile_kwargs is None else compile_kwargs
-    own = (Replace(multiplied), FIRST), (Replace(of_matrix_in_numba), BEFORE_FUSION)
+    own = (Replace(multiplied), FIRST), (Replace(partial(of_matrix, in_numba=True)), BEFORE_FUSION)
     return {"mode": NUMBA.register(*own)} | options
 
 
@@ -308,11 +309,6 @@ def of_matrix(node: Apply, *, in_numba: bool = False) -> list[Variable] | None:
     is_one = old.type.ndim >= 2 and len(_matrices(node.inputs)) == 1
     known = is_one and (is_single or dtypes == {"float64"})
     return OfMatrix(node.op.scalar_op).make_node(*node.inputs).outputs if known else None
-
-
-def of_matrix_in_numba(node: Apply) -> list[Variable] | None:
-    """As :func:`of_matrix`, where Numba compiles."""
-    return of_matrix(node, in_numba=True)
 
 
 def _is_elemwise(node: Apply, *kinds: type[ScalarOp]) -> bool:

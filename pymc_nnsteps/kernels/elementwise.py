@@ -142,8 +142,7 @@ class Loop(Op):
 
     def unit(self) -> native.TranslationUnit:
         """The unit of source code."""
-        visible = 'extern "C" __attribute__((visibility("default")))'
-        own = f"{visible} void unit_{self.name}{self.code}"
+        own = f"{native.VISIBLE} void unit_{self.name}{self.code}"
         return native.TranslationUnit(
             (PREAMBLE,), f"namespace loops {{\nusing namespace std;\n{own}}}".__str__
         )

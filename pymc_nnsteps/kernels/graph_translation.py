@@ -267,14 +267,7 @@ class Graph:
         headers: tuple[str | Path, ...] = (*HEADERS, *translation.headers)
         read = (h.read_text() if isinstance(h, Path) else h for h in headers)
         self._name = native.digest(" ".join((*read, text)))
-        visible = 'extern "C" __attribute__((visibility("default")))'
-        own = f"own_{self._name}"
-        source = (
-            f"namespace {own} {{\n{text}}}\n"
-            f"{visible} void unit_{self._name}(const Given *given, Results *results) {{\n"
-            f"try {{ {own}::graph(given, results); }} "
-            "catch (const Error &e) { results->error = e; } }\n"
-        )
+        source = jit.unit_of(self._name, text, "graph(given, results)")
         self.unit = {self._name: native.TranslationUnit(headers, source.__str__)}
 
     def __call__(self, *arguments: np.ndarray) -> tuple[np.ndarray, ...]:

@@ -158,13 +158,17 @@ class Kernel:
         give = f"give(*results, {call})"
         if self._function.__annotations__.get("return", 0) is None:
             give = call
-        return (
-            f"namespace own_{name} {{\n{translation.source(self._function)}\n}}\n"
-            f'extern "C" __attribute__((visibility("default"))) void unit_{name}'
-            "(const Given *given, Results *results) {\n"
-            f"using namespace own_{name};\n"
-            f"try {{ {give}; }} catch (const Error &e) {{ results->error = e; }} }}\n"
-        )
+        return unit_of(name, translation.source(self._function), give)
+
+
+def unit_of(name: str, source: str, call: str) -> str:
+    """A unit of C++: a source, and the function that Python calls, whose errors are results."""
+    return (
+        f"namespace own_{name} {{\n{source}\n}}\n"
+        f"{native.VISIBLE} void unit_{name}(const Given *given, Results *results) {{\n"
+        f"using namespace own_{name};\n"
+        f"try {{ {call}; }} catch (const Error &e) {{ results->error = e; }} }}\n"
+    )
 
 
 def text_of(value: Any) -> str:

@@ -47,6 +47,9 @@ The passes that it leaves out take a fifth of its time, and sweeps are as fast w
 FUSED = ("-O3", "-ffp-contract=fast", "-funroll-loops")
 """Flags of functions of numbers that the processor does several of at a time."""
 
+VISIBLE = 'extern "C" __attribute__((visibility("default")))'
+"""What the function of a unit is declared as."""
+
 PATIENCE = 2.0
 """Seconds of waiting for the compiler that nobody is told of."""
 

@@ -17,8 +17,7 @@ from pymc_nnsteps.moves.interweaving import (
     match_kernels,
 )
 from pymc_nnsteps.moves.layer_trajectories import find_trajectories
-from pymc_nnsteps.moves.outgoing_weights import find_outgoing
-from pymc_nnsteps.moves.unit_rays import find_unit_rays
+from pymc_nnsteps.moves.outgoing_weights import find_outgoing, find_unit_rays
 
 
 @proposes(priority=300)

@@ -197,7 +197,7 @@ class NoiseExchange(WithoutLayer):
         s, v = self.draws
         rng, level = uniform(rng, (1,))
         picked = pt.floor(level[0] * v.size).astype("int64")
-        rng, t = lattice_step(rng, lambda t: self.log_density(t, picked), WIDEST)
+        rng, t = lattice_step(rng, lambda t: self.log_density(t, picked), 2 * WIDEST, 2 * POINTS)
         of_s, of_v = self.shifts(t, picked)
         values = {s: s * pt.exp(of_s), v: v * _factor(v, of_v, picked)}
         return Draw(rng, {rv: typed_like(rv, value) for rv, value in values.items()})

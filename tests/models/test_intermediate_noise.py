@@ -126,7 +126,7 @@ def test_noise_is_learnt_by_default():
         lambda_w=(3, 4),
         lambda_b=(3, 4),
     )
-    shapes = {"noise_Z2": 2, "noise_X2": 2, "noise_y": 1}
+    shapes = {"noise_Z2": 10, "noise_X2": 10, "noise_y": 1}
     widths = {"noise_Z2": 0.07, "noise_X2": 0.07, "noise_y": 0.1}
     for name, value in values.items():
         a = shapes[name]

@@ -325,3 +325,10 @@ def test_joint_distribution_test_sees_a_planted_error(monkeypatch):
 def test_sweeps_leave_the_posterior_invariant(build):
     with built(build) as model:
         nns.verify(model, sweeps=1000, step=[nns.Gibbs()], random_seed=3)
+
+
+@pytest.mark.parametrize(("function", "is_said"), [(matrix, True), (intercepts, False)])
+def test_explain_says_that_products_are_for_gibbs(function, is_said):
+    said = "the scales of U and V are known by their products only"
+    with built(function) as model:
+        assert any(note.startswith(said) for note in nns.explain(model).notes) == is_said
