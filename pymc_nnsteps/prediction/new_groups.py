@@ -134,8 +134,10 @@ def group_numbers(
     New labels, where they may be, are numbered on. Integers are numbers, unless the labels are
     integers as well: then they may be either.
     """
-    is_numeric = isinstance(given, pd.Series) and pd.api.types.is_numeric_dtype(given.dtype)
-    array = given.to_numpy() if is_numeric else as_array(name, given)
+    if isinstance(given, pd.Series) and pd.api.types.is_numeric_dtype(given.dtype):
+        array = given.to_numpy()
+    else:
+        array = as_array(name, given)
     if array.dtype.kind not in "OUTMiuf" or not numbers_groups(model, data):
         return given
     if not array.size:
