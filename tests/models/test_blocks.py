@@ -234,7 +234,7 @@ def test_a_block_of_a_frame_has_data_of_its_own():
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"embed": {"a": 2}}, r"embed must name .* of \['a', 'depot'\]; got 'a'"),
+        ({"embed": {"a": 2}}, r"embed must name .* of which X has \['depot'\]; got 'a'"),
         ({"embed": {"depot": 0}}, r"embed\['depot'\] must be a positive integer; got 0"),
         ({"name": "other"}, r"already has the names \['other'\]"),
         ({"dims": "obs"}, "dims must be two names, of the rows and of the columns"),
