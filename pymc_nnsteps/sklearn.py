@@ -160,7 +160,7 @@ class NetworkRegressor(RegressorMixin, NetworkEstimator):
         require_choice("network", self.network, tuple(BUILDERS))
         if self.likelihood in OF_CLASSES:
             raise ValueError(f'likelihood="{self.likelihood}" is for classes: NetworkClassifier.')
-        if y is not None and pd.api.types.infer_dtype(np.ravel(y)) == "string":
+        if y is not None and pd.api.types.infer_dtype(np.asarray(y).ravel()) == "string":
             raise ValueError(
                 "y has text; convert it to numbers, or use NetworkClassifier for classes."
             )

@@ -386,7 +386,7 @@ def _entries(
     unknown = list(dict.fromkeys(map(str, np.asarray(given)[(rows < 0) & ~missing])))
     if unknown:
         raise ValueError(
-            f"{name} has {listed(unknown)} in the column {column!r}, of which the model knows "
+            f"{name} has {listed(unknown)} in the column {column!r}, but the model knows only "
             f"{listed(levels)}; leave those rows out, or give the column effects of groups, which "
             "predict draws for new ones."
         )
@@ -399,7 +399,7 @@ def _require_several_levels(name: str, column: Hashable, given: pd.Categorical) 
     """Check that missing entries may have one level or another."""
     if len(given.categories) < 2 and (given.codes < 0).any():
         raise ValueError(
-            f"{name} has missing entries beside {listed(given.categories) or 'nothing'} in the "
+            f"{name} has missing entries besides {listed(given.categories) or 'nothing'} in the "
             f'column {column!r}; make a level of them, such as "unknown", or leave the column out.'
         )
 
@@ -414,8 +414,8 @@ def _require_words(name: str, column: Hashable, given: pd.Categorical) -> None:
     if is_number.mean() > 0.5:
         others, signs = texts[~is_number].tolist(), texts[is_number & (bare != texts)].tolist()
         raise ValueError(
-            f"{name} has numbers as text{f' beside {listed(others)}' * bool(others)} in the column "
-            f"{column!r}; {f'take the signs out of {listed(signs[:1])} and ' * bool(signs)}"
+            f"{name} has numbers as text{f' besides {listed(others)}' * bool(others)} in the "
+            f"column {column!r}; {f'take the signs out of {listed(signs[:1])} and ' * bool(signs)}"
             'convert them, such as by pandas.to_numeric(..., errors="coerce"), or make them '
             "categories."
         )

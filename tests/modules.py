@@ -42,7 +42,6 @@ TESTED_IN = {
     "moves/test_interwoven_gates": ["kernels/interwoven_gates"],
     "moves/test_interwoven_kernels": ["kernels/interwoven_kernels"],
     "moves/test_outgoing_weights": ["kernels/outgoing_weights"],
-    "moves/test_unit_rays": ["kernels/unit_rays"],
     "moves/test_layer_trajectories": [
         *("kernels/layer_density", "kernels/layer_trajectories", "kernels/leapfrog"),
     ],

@@ -167,11 +167,12 @@ def test_predictions_are_for_an_exposure_of_one():
     X, exposure = np.linspace(-1, 1, 60)[:, None], np.linspace(1, 9, 60)
     options = LINEAR | {"options": {"exposure": exposure}}
     network = NetworkRegressor("hierarchical", likelihood="poisson", **options)
-    predicted = network.fit(X, np.random.default_rng(1).poisson(exposure)).predict(X)
+    y = np.random.default_rng(1).poisson(exposure)
+    predicted = network.fit(X, y).predict(X)
     assert abs(predicted.mean() - 1) < 0.3
     twice = np.full(60, 2)
     network.set_params(options={"exposure": pd.Series(exposure, range(1, 61))})
-    network.fit(X, np.arange(60), sample_weight=twice)
+    network.fit(X, y, sample_weight=twice)
     np.testing.assert_array_equal(network.model_["exposure"].get_value(), exposure.repeat(twice))
 
 

@@ -9,7 +9,7 @@ import pandas as pd
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits, load_wine
 from sklearn.model_selection import train_test_split
 
-FILES = ("yacht", "boston", "concrete", "bikesharing")
+FILES = ("yacht", "boston", "concrete", "bikesharing", "airfoil", "energy")
 """Tables that are read from ``NAME.csv`` in the folder ``--data``: a header, the target last."""
 
 PERIODIC = {"bikesharing_periodic": ("bikesharing", {"hr": (24, 3), "mnth": (12, 1)})}

@@ -56,7 +56,7 @@ def calibration(ax: Axes, rows: pd.DataFrame, **style: object) -> None:
     excess = np.mean(rows["coverage"].tolist(), axis=0) - LEVELS
     ax.axhline(0, color="black", lw=0.5)
     ax.plot(LEVELS, excess, lw=1, ms=4, **style)
-    ax.set(xlabel="probability of the interval", ylabel="share of targets in it, less that")
+    ax.set(xlabel="probability of the interval", ylabel="coverage minus probability")
 
 
 def reliability(ax: Axes, rows: pd.DataFrame, **style: object) -> None:

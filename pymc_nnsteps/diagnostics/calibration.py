@@ -114,7 +114,7 @@ def plot_calibration(
 
     require_choice("kind", kind, get_args(Kind))
     model = model_to_read(model)
-    container = input_container("X", model, inputs)
+    container = input_container("X", model, inputs, output)
     whole, *_ = read_inputs(model, container, gaps=False)
     observed = response_of(whole, container, named=output)
     is_ordered = bool(getattr(getattr(y, "dtype", None), "ordered", False))

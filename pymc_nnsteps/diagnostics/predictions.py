@@ -132,7 +132,7 @@ def plot_predictions(
     require_choice("kind", kind, get_args(Kind))
     prob = positive_number("prob", prob, below=1)
     model, posterior = model_to_read(model), posterior_with_draws(idata)
-    container = input_container("inputs", model, inputs)
+    container = input_container("inputs", model, inputs, output)
     sampled = sampled_row_data(idata, model, container)
     column = find_column("feature", model, container, feature)
     axes = AxisLabels(units or {}, labels or {})

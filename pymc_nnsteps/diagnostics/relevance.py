@@ -130,7 +130,7 @@ def relevance(
     """
     prob = positive_number("prob", prob, below=1)
     model = model_to_read(model)
-    container = input_container("inputs", model, inputs)
+    container = input_container("inputs", model, inputs, output)
     [*_, own] = dims_of(model, container) or (None,)
     factors = _factors(model, container)
     columns = list(dict.fromkeys([own, *factors] if own else factors))

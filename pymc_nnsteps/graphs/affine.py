@@ -100,7 +100,7 @@ def _affine(
     if other is not None:
         return _affine(other, rvs, dependent | dependents(other, dependent, node.inputs))
     if isinstance(node.op, RandomVariable | SymbolicRandomVariable):
-        raise NotConjugate(f"it passes through the random variable {describe(expression)}")
+        raise NotConjugate(f"it enters through the random variable {describe(expression)}")
     operands = []
     for operand in node.inputs:
         if isinstance(operand, TensorVariable):
@@ -140,7 +140,7 @@ def linear(
     """Affine map of an operation that is linear in its first input; the other inputs are given."""
     form, *others = operands
     if any(other.terms for other in others):
-        raise NotConjugate(f"{node.op} takes it as an index, a shape or a length")
+        raise NotConjugate(f"{node.op} uses it as an index, a shape or a length")
     source, *given = node.inputs
     offset = None
     if form.offset is not None:
@@ -204,7 +204,7 @@ def _read_elemwise(op: Any, node: Any, operands: Sequence[AffineMap]) -> AffineM
         case scalar.Mul():
             [form, *others] = sorted(forms, key=lambda form: not form.terms)
             if any(other.terms for other in others):
-                raise NotConjugate("it is multiplied with an expression that depends on it")
+                raise NotConjugate("it is multiplied by an expression that depends on it")
             factors: list[Any] = [other.offset for other in others]
             return _multiply(form, reduce(lambda a, b: a * b, factors))
         case scalar.TrueDiv() if not forms[1].terms:
@@ -280,7 +280,7 @@ def _read_blockwise(op: Blockwise, node: Any, operands: Sequence[AffineMap]) -> 
 def _read_matmul(op: Any, node: Any, operands: Sequence[AffineMap]) -> AffineMap:
     left, right = operands
     if left.terms and right.terms:
-        raise NotConjugate("a matrix product has it on both sides")
+        raise NotConjugate("it is on both sides of a matrix product")
     [out] = node.outputs
     if left.terms:
         form, source, matrix, axis = left, node.inputs[0], node.inputs[1].mT, out.ndim - 1
@@ -317,7 +317,7 @@ def _read_join(op: Join, node: Any, operands: Sequence[AffineMap]) -> AffineMap:
 def _read_cumulative(op: CumOp, node: Any, operands: Sequence[AffineMap]) -> AffineMap:
     [source], axis = node.inputs, op.axis
     if op.mode != "add":
-        raise NotConjugate(f"{describe(node.outputs[0])} is a product of its entries")
+        raise NotConjugate(f"{describe(node.outputs[0])} multiplies its entries together")
 
     def cumulative(rv: TensorVariable, term: Term) -> Term:
         coefficient = apply_along(term, [axis], source, rv, lambda array: pt.cumsum(array, axis))

@@ -17,6 +17,8 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 from pymc.distributions.custom import CustomDistRV
+from pymc.distributions.distribution import DiracDeltaRV
+from pymc.distributions.mixture import MixtureRV, _BaseMixtureRV
 from pymc.distributions.transforms import (
     Interval,
     LogExpM1,
@@ -32,7 +34,7 @@ from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.search import depends_on, partly_observed
-from pymc_nnsteps.graphs.values import constant_or_none
+from pymc_nnsteps.graphs.values import constant_or_none, scalar_constant
 
 AUTHORS = ("pymc", "pymc_nnsteps")
 """Packages whose densities match the names of their distributions."""
@@ -203,9 +205,25 @@ def distribution(rv: TensorVariable) -> str:
     if has_foreign_density(rv):
         return f"{of_class} with a density that is not PyMC's"
     names = getattr(op, "_print_name", None)
-    name = str(names[0]) if names else of_class
+    name = _mixture(rv) or (str(names[0]) if names else of_class)
     plain = isinstance(rv, TensorVariable)
     return name if plain else f"pymc.dims.{name} (stated in plain tensors by nns.plain_model)"
+
+
+def _mixture(rv: TensorVariable) -> str | None:
+    """Name of the distribution that PyMC makes a mixture of, or of the mixture with its parts."""
+    if not isinstance(rv.owner.op, _BaseMixtureRV):
+        return None
+    _, _, first, *others = rv.owner.inputs
+    is_point = isinstance(first.owner.op, DiracDeltaRV)
+    at_zero = is_point and scalar_constant(first.owner.inputs[-1]) == 0
+    if at_zero and len(others) == 1:
+        is_hurdle = not isinstance(rv.owner.op, MixtureRV)
+        rest = distribution(others[0])
+        return f"Hurdle{rest.removeprefix('Truncated')}" if is_hurdle else f"ZeroInflated{rest}"
+    parts = list(dict.fromkeys(map(distribution, (first, *others))))
+    is_of_normals = parts == ["Normal"] and not others
+    return "NormalMixture" if is_of_normals else f"Mixture of {' and '.join(parts)}"
 
 
 def law_as_stated(model: pm.Model, rv: TensorVariable) -> str:

@@ -123,8 +123,8 @@ def cut_link(term: Term, out_axis: int, rv: TensorVariable) -> Term:
     size = reduce(lambda a, b: a * b, lengths)
     if link.inner and link.index is None and isinstance(size, int) and size > MOST_JOINED:
         raise NotConjugate(
-            f"axes of {describe(rv)} are joined into one of {size} entries, of which no more than "
-            f"{MOST_JOINED} are read: leave the axes as they are, and reshape what is seen of them"
+            f"axes of {describe(rv)} are flattened into one of {size} entries, more than the "
+            f"{MOST_JOINED} that are supported; keep the axes, and reshape the data instead"
         )
     index = pt.arange(size) if link.index is None else link.index
     selection = pt.eq(index[:, None], pt.arange(size)[None, :]).astype(term.coefficient.dtype)

@@ -98,7 +98,7 @@ def _read(expression: TensorVariable, rv: TensorVariable, dependent: set[Variabl
     if form.where is not None:
         if not isinstance(node.op, REARRANGEMENTS):
             raise NotConjugate(
-                f"{describe(expression)} mixes entries that depend on it with others"
+                f"{describe(expression)} joins entries that depend on it with entries that do not"
             )
         full = pt.specify_shape(pt.broadcast_to(form.where, source.shape), source.type.shape)
         where = node.op.make_node(full, *given).outputs[0]
@@ -114,7 +114,7 @@ def _read(expression: TensorVariable, rv: TensorVariable, dependent: set[Variabl
     term = carried.terms[rv]
     lost = form.term.linked_axes - term.linked_axes
     if not all(rv.type.broadcastable[axis] for axis in lost):
-        raise NotConjugate(f"{describe(expression)} does not carry its entries along")
+        raise NotConjugate(f"{describe(expression)} does not keep its entries apart")
     return Monomial(term, form.exponent, form.picked, where)
 
 
@@ -142,7 +142,7 @@ def _joined(forms: Sequence[Monomial], parts: Sequence[TensorVariable], axis: in
     rest = without_link(first.term.links, axis)
     for other in others:
         if (other.exponent, without_link(other.term.links, axis)) != (first.exponent, rest):
-            raise NotConjugate("it enters parts that are joined in different ways")
+            raise NotConjugate("it enters the parts of a concatenation in different ways")
     link, picked = _link_of_joined(forms, [part.shape[axis] for part in parts], axis)
     term = Term((*rest[:axis], link, *rest[axis:]), coefficient)
     return Monomial(term, first.exponent, picked, _where_of_joined(forms, parts, axis))
@@ -179,7 +179,7 @@ def _link_of_joined(
         or any(other != rest[0] for other in rest)
         or any(link is None and source not in picked for link, picked in ways)
     ):
-        raise NotConjugate("it enters parts that are joined along different axes")
+        raise NotConjugate("it enters the parts of a concatenation along different axes")
     indices = []
     for form, length in zip(forms, lengths, strict=True):
         link, picked = form.term.links[axis], dict(form.picked)
@@ -199,7 +199,7 @@ def _pick(
     for axis, index in reversed(list(enumerate(indices))):
         if isinstance(index, slice):
             if index != slice(None):
-                raise NotConjugate("it is indexed by a number and a range at once")
+                raise NotConjugate("it is indexed by a number and a slice at once")
             continue
         entry = int(index.data) if isinstance(index, Constant) else index
         link = term.links[axis]

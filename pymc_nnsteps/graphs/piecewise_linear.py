@@ -85,7 +85,7 @@ class PiecewiseForm:
     def require_plain(self) -> None:
         """Check that the form is a function of each entry of ``z`` itself, in their order."""
         if self.argument is not None:
-            raise NotConjugate("it is shifted or scaled entry by entry before a kink")
+            raise NotConjugate("its entries are shifted or scaled differently before a kink")
         if self.places is not None:
             raise NotConjugate("its entries are rearranged")
 
@@ -137,7 +137,7 @@ def _scale(f: Line, factor: float) -> Line:
 
 def _multiply(f: Line, g: Line) -> Line:
     if f[0] != 0 and g[0] != 0:
-        raise NotConjugate("it is multiplied with itself")
+        raise NotConjugate("it is multiplied by itself")
     return (f[0] * g[1] + g[0] * f[1], f[1] * g[1])
 
 
@@ -237,7 +237,7 @@ def _read_elemwise(op: Any, node: Any, read: Reader) -> PiecewiseForm:
         for form, operand in zip(forms, node.inputs, strict=True)
     ]
     if any(repeats):
-        raise NotConjugate(f"{describe(out)} repeats it along an axis")
+        raise NotConjugate(f"{describe(out)} broadcasts it along an axis")
     operation = OPERATIONS.get(type(op.scalar_op))
     if operation is None:
         raise NotConjugate(f"{describe(out)} is not piecewise linear")
@@ -255,7 +255,7 @@ def _read_elemwise(op: Any, node: Any, read: Reader) -> PiecewiseForm:
     if all(offset is None for offset in offsets):
         return PiecewiseForm(function, None, argument, places)
     if not out.dtype.startswith("float"):
-        raise NotConjugate(f"{describe(out)} mixes it with an expression that is not a constant")
+        raise NotConjugate(f"{describe(out)} combines it with an expression that is not a constant")
     zero = 0.0
     offset = op(*(zero if offset is None else offset for offset in offsets))
     return PiecewiseForm(function, offset, argument, places)
@@ -264,7 +264,7 @@ def _read_elemwise(op: Any, node: Any, read: Reader) -> PiecewiseForm:
 def _line_of(form: PiecewiseForm, out: TensorVariable) -> tuple[Any, Any]:
     """Slope and shift of a form that is linear in ``z``."""
     if form.given or form.function.knots:
-        raise NotConjugate(f"{describe(out)} mixes it with an expression that is not a constant")
+        raise NotConjugate(f"{describe(out)} combines it with an expression that is not a constant")
     [(slope, shift)] = form.function.lines
     if form.argument is None:
         return slope, shift if form.offset is None else form.offset + shift
@@ -304,7 +304,7 @@ def _scaled(op: Any, forms: Sequence[PiecewiseForm], out: TensorVariable) -> Pie
             return None
         factor = factor * value if isinstance(op.scalar_op, scalar.Mul) else factor / value
     if not np.all(np.isfinite(factor) & (factor != 0)):
-        raise NotConjugate(f"{describe(out)} multiplies it with zeros")
+        raise NotConjugate(f"{describe(out)} multiplies it by zeros")
     argument = Argument(pt.as_tensor(factor * slope), pt.as_tensor(factor * shift))
     return PiecewiseForm(IDENTITY, None, argument, form.places)
 
@@ -325,7 +325,7 @@ def _shared(
     ]
     kinds = {(form.argument is None, form.places is None) for form in dependent}
     if len(kinds) > 1 or not all(equal_computations(parts[0], other) for other in parts[1:]):
-        raise NotConjugate(f"{describe(out)} mixes it with itself, shifted or rearranged")
+        raise NotConjugate(f"{describe(out)} combines it with itself, shifted or rearranged")
     return dependent[0].argument, dependent[0].places
 
 

@@ -120,7 +120,7 @@ def _(op: DimShuffle, node: Apply, places: Sequence[RowAxis]) -> RowAxis:
             return Lengths(0) if op.new_order else Count()
         case Lengths() if op.new_order in ((), (0,)):
             return places[0] if op.new_order else Count()
-    raise MixesRows("computes with what is of all rows")
+    raise MixesRows("combines all rows")
 
 
 @row_axis_of.register(CAReduce)
@@ -167,7 +167,7 @@ def _(op: Join, node: Apply, places: Sequence[RowAxis]) -> RowAxis:
         _require_others(axis, [op.axis % node.outputs[0].type.ndim])
         if None in places:
             lacking = node.inputs[places.index(None)], Rows(axis)
-            raise MixesRows("joins them with entries that are none of new rows", lacking)
+            raise MixesRows("joins rows with entries that new rows do not have", lacking)
         return _paired(node.inputs, places)
     entries = map(_entries, places, [vector.type.shape[0] for vector in node.inputs])
     return _lengths(list(chain.from_iterable(entries)))
@@ -196,7 +196,7 @@ def _(op: Alloc, node: Apply, places: Sequence[RowAxis]) -> RowAxis:
 def _(op: ARange, node: Apply, places: Sequence[RowAxis]) -> RowAxis:
     start, _, step = map(scalar_constant, node.inputs)
     if places[1] != Count() or (start, step) != (0.0, 1.0):
-        raise MixesRows("computes with what is of all rows")
+        raise MixesRows("combines all rows")
     return Numbers(0)
 
 
@@ -206,7 +206,7 @@ def _(op: Reshape, node: Apply, places: Sequence[RowAxis]) -> RowAxis:
     if isinstance(places[0], Numbers) and len(long) == 1:
         return Numbers(long[0])
     if not isinstance(places[0], Rows):
-        raise MixesRows("makes rows of entries that are none of new rows")
+        raise MixesRows("makes rows of entries that new rows do not have")
     axis = places[0].axis
     old, new = node.inputs[0].type.shape, node.outputs[0].type.shape
     if isinstance(places[1], Lengths):
@@ -220,7 +220,7 @@ def _(op: Reshape, node: Apply, places: Sequence[RowAxis]) -> RowAxis:
     else:
         whole = False
     if not whole:
-        raise MixesRows("is not known to leave rows whole")
+        raise MixesRows("is not known to keep rows whole")
     return Rows(position)
 
 
@@ -246,7 +246,7 @@ def _(op: Subtensor, node: Apply, places: Sequence[RowAxis]) -> RowAxis:
     if isinstance(places[0], Lengths):
         return _part_of_lengths(places[0], node.inputs[0].type.shape[0], indices)
     if any(places[1:]):
-        raise MixesRows("counts entries by the number of rows")
+        raise MixesRows("uses the number of rows")
     return Rows(_sliced(_axis(places[0]), indices))
 
 
@@ -255,7 +255,7 @@ def _(op: IncSubtensor, node: Apply, places: Sequence[RowAxis]) -> RowAxis:
     changed, by, *_ = node.inputs
     indices = indices_from_subtensor(node.inputs[2:], op.idx_list)
     if any(places[2:]) or not isinstance(places[0], Rows):
-        raise MixesRows("changes entries that are none of new rows")
+        raise MixesRows("changes entries that new rows do not have")
     axis = _sliced(places[0].axis, indices)
     n_axes = changed.type.ndim - sum(not isinstance(index, slice) for index in indices)
     own = axis - n_axes + by.type.ndim
@@ -269,7 +269,7 @@ def _(op: AdvancedSubtensor, node: Apply, places: Sequence[RowAxis]) -> RowAxis:
     indices = indices_from_subtensor(node.inputs[1:], op.idx_list)
     arrays = [(i, index) for i, index in enumerate(indices) if not isinstance(index, slice)]
     if any(index.type.dtype == "bool" for _, index in arrays):
-        raise MixesRows("picks entries by a condition")
+        raise MixesRows("selects entries by a condition")
     where = [i for i, _ in arrays]
     n_axes = max(index.type.ndim for _, index in arrays)
     together = where == list(range(where[0], where[-1] + 1))
@@ -282,13 +282,13 @@ def _(op: AdvancedSubtensor, node: Apply, places: Sequence[RowAxis]) -> RowAxis:
             raise MixesRows("pairs rows with each other")
         axis = _axis(places[0])
         if axis in where or (axis < len(indices) and indices[axis] != slice(None)):
-            raise MixesRows("picks or reorders rows")
+            raise MixesRows("selects or reorders rows")
         before = sum(i < axis for i in where)
         if together and axis < where[0]:
             return Rows(axis)
         return Rows(axis - before + n_axes)
     if any(place and not isinstance(place, Rows) for place in own.values()):
-        raise MixesRows("counts entries by the number of rows")
+        raise MixesRows("uses the number of rows")
     aligned = _paired(
         [pt.shape_padleft(index, n_axes - index.type.ndim) for _, index in arrays],
         [_shifted(own[index], n_axes - index.type.ndim) for _, index in arrays],
@@ -311,7 +311,7 @@ def _(op: SpecifyShape, node: Apply, places: Sequence[RowAxis]) -> RowAxis:
     axis = _axis(places[0])
     stated = node.inputs[1 + axis]
     if places[1 + axis] != Count() and not isinstance(stated.type, NoneTypeT):
-        raise MixesRows("states the number of rows")
+        raise MixesRows("fixes the number of rows")
     return places[0]
 
 
@@ -325,12 +325,12 @@ def _(op: Any, node: Apply, places: Sequence[RowAxis]) -> RowAxis:
 
 @row_axis_of.register
 def _(op: RandomVariable, node: Apply, places: Sequence[RowAxis]) -> RowAxis:
-    raise MixesRows("is random, but no free variable of the model")
+    raise MixesRows("is random, but not a free variable of the model")
 
 
 def _axis(place: RowAxis) -> int:
     if not isinstance(place, Rows):
-        raise MixesRows("computes with what is of all rows")
+        raise MixesRows("combines all rows")
     return place.axis
 
 
@@ -340,7 +340,7 @@ def _shifted(place: RowAxis, n_axes: int) -> RowAxis:
 
 def _require_others(axis: int, worked_on: Collection[int]) -> None:
     if axis in worked_on:
-        raise MixesRows("runs over the rows")
+        raise MixesRows("acts across the rows")
 
 
 def _paired(operands: Sequence[Variable], places: Sequence[RowAxis]) -> Rows:
@@ -352,7 +352,7 @@ def _paired(operands: Sequence[Variable], places: Sequence[RowAxis]) -> Rows:
     for operand, place in zip(operands, places, strict=True):
         if place is None and not operand.type.broadcastable[axis]:
             raise MixesRows(
-                f"pairs rows with entries of {describe(operand)}, of which new rows have none",
+                f"pairs rows with entries of {describe(operand)}, which new rows do not have",
                 (operand, Rows(axis)),
             )
     return Rows(axis)
@@ -364,7 +364,7 @@ def _product(places: Sequence[RowAxis], n_batch: int) -> Rows:
         raise MixesRows("pairs rows with each other")
     [(operand, axis)] = [(i, _axis(place)) for i, place in enumerate(places) if place]
     if axis != n_batch + operand:
-        raise MixesRows("runs over the rows")
+        raise MixesRows("acts across the rows")
     return Rows(axis)
 
 
@@ -372,14 +372,14 @@ def _lengths(entries: Sequence[RowAxis]) -> RowAxis:
     """A vector of these entries."""
     counts = [i for i, entry in enumerate(entries) if entry is not None]
     if any(entries[i] != Count() for i in counts) or len(counts) > 1:
-        raise MixesRows("computes with what is of all rows")
+        raise MixesRows("combines all rows")
     return Lengths(counts[0]) if counts else None
 
 
 def _entries(place: RowAxis, length: int | None) -> list[RowAxis]:
     """Entries of a vector of lengths."""
     if length is None or isinstance(place, Rows | Count):
-        raise MixesRows("computes with what is of all rows")
+        raise MixesRows("combines all rows")
     position = place.position if isinstance(place, Lengths) else None
     return [Count() if i == position else None for i in range(length)]
 
@@ -389,7 +389,7 @@ def _part_of_lengths(place: Lengths, length: int | None, indices: Sequence[Any])
     [index] = indices
     parts = [index.start, index.stop, index.step] if isinstance(index, slice) else [index]
     if length is None or not all(part is None or isinstance(part, Constant) for part in parts):
-        raise MixesRows("computes with what is of all rows")
+        raise MixesRows("combines all rows")
     entries = _entries(place, length)
     if not isinstance(index, slice):
         return entries[int(index.data)]
@@ -399,7 +399,7 @@ def _part_of_lengths(place: Lengths, length: int | None, indices: Sequence[Any])
 def _sliced(axis: int, indices: Sequence[Any]) -> int:
     """Position of an axis, taken as a whole, after indexing."""
     if axis < len(indices) and indices[axis] != slice(None):
-        raise MixesRows("picks or reorders rows")
+        raise MixesRows("selects or reorders rows")
     return axis - sum(not isinstance(index, slice) for index in indices[:axis])
 
 

@@ -71,7 +71,7 @@ def require_aligned(parameter: TensorVariable, place: RowAxis, n_axes: int) -> N
     if place is None:
         if parameter.ndim == n_axes and n_axes and not parameter.type.broadcastable[0]:
             lacking = parameter, Rows(0)
-            raise MixesRows(f"{describe(parameter)} has entries along its own rows", lacking)
+            raise MixesRows(f"{describe(parameter)} has fixed entries along the rows", lacking)
     elif place != Rows(0) or parameter.ndim != n_axes:
         raise MixesRows(f"{describe(parameter)} has rows along another axis than the first")
 
@@ -140,7 +140,7 @@ def _of_integers(node: Apply, operands: Sequence[Variable]) -> list[Variable]:
     ]
     op = node.op
     if any(floats) and isinstance(op, Elemwise) and isinstance(op.scalar_op, BIT_BY_BIT):
-        raise MixesRows("is of integers, which new rows are not")
+        raise MixesRows("needs integers, but new rows are not")
     if not isinstance(op, AdvancedSubtensor):
         return list(operands)
     return [

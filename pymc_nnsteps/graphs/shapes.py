@@ -103,14 +103,14 @@ def require_fitting_data(model: pm.Model) -> None:
         names = [variable.name for variable in model.data_vars if variable in used]
         if (wrong := _other_rows(model, rv)) is not None:
             raise ValueError(
-                f"{wrong}; give {' and '.join(names)} as many rows, or make the model anew: which "
-                "targets are missing is a part of it."
+                f"{wrong}; give {' and '.join(names)} as many rows, or build the model again: "
+                "which targets are missing is a part of it."
             )
         data, size, *shapes = _evaluated([value.shape, rv.shape, *given])
         if (wrong := _misfit(rv, data, size, shapes)) is not None:
             remedy = "give both the same shape"
             if len(names) > 1:
-                remedy = f"exchange {' and '.join(names)} together, by one pm.set_data"
+                remedy = f"replace {' and '.join(names)} together, by one pm.set_data"
             raise ValueError(f"{wrong}; {remedy}.")
 
 
@@ -138,12 +138,13 @@ def _other_rows(model: pm.Model, rv: TensorVariable) -> str | None:
     whole = model.named_vars.get(str(rv.name).removesuffix("_observed"))
     if whole not in model.deterministics or not is_univariate(rv):
         return None
-    for parameter in parameters(rv):
+    for parameter, n_core in zip(parameters(rv), rv.owner.op.ndims_params, strict=True):
         match parameter.owner:
             case Apply(
                 op=AdvancedSubtensor(), inputs=[TensorVariable() as full, Constant(data=mask)]
             ):
-                [shape] = _evaluated([full.shape])
+                [lengths] = _evaluated([full.shape])
+                shape = lengths[: len(lengths) - n_core]
                 if mask.dtype == bool and not _agree(shape, mask.shape, repeated=True):
                     return (
                         f"{describe(whole)}, which has missing entries, has shape {mask.shape}, "
@@ -282,7 +283,7 @@ def refuse_random_data(model: pm.Model) -> None:
         drawn_anew = (v for v in entering([term], own) if v not in own and draws_at_random(v))
         if (culprit := next(drawn_anew, None)) is not None:
             raise ValueError(
-                f"The log density of {describe(name)} is random: {describe(culprit)} is drawn anew "
+                f"The log density of {describe(name)} is random: {describe(culprit)} is redrawn "
                 "whenever it is evaluated; give all of the data in place of a pm.Minibatch, and "
-                "make random variables the model's own, by a name."
+                "give random variables a name in the model."
             )

@@ -17,8 +17,7 @@ module               its subject
 ``interweaving``     rows of weights with their pre-activations, by Metropolis-Hastings
 ``interwoven_gates`` rows of weights with their gates
 ``interwoven_kernels`` kernels of convolutions with their pre-activations
-``outgoing_weights`` weights of outputs with the activations integrated out
-``unit_rays``        units of a layer along rays with their outgoing weights
+``outgoing_weights`` weights of outputs with the activations integrated out, units along rays
 ``layer_trajectories`` all weights of a layer and above it along trajectories
 ``gated_density``      a smooth density without gates
 ``gated_trajectories`` all weights behind gates along trajectories on it, and the gates

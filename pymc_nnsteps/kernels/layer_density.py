@@ -19,8 +19,8 @@ from pymc_nnsteps.kernels.linear_algebra import (
     rows_are_equal,
     sum_of,
 )
+from pymc_nnsteps.kernels.outgoing_weights import GaussianPrior
 from pymc_nnsteps.kernels.rows import Above, LayerWeights
-from pymc_nnsteps.kernels.unit_rays import Outgoing
 
 
 class LayerPosition(NamedTuple):
@@ -346,7 +346,9 @@ def order_by_weights(weight: Array, n_obs: int) -> Array:
 
 
 @jit
-def set_scene(weights: LayerWeights, noise: Array, seen: Outgoing, above: Above) -> LayerWorkspace:
+def set_scene(
+    weights: LayerWeights, noise: Array, prior: GaussianPrior, above: Above
+) -> LayerWorkspace:
     """What stays on a trajectory, and room; samples have another order."""
     (units, n_obs), m = noise.shape, above.response.shape[1]
     order = order_by_weights(above.weight, n_obs)
@@ -365,8 +367,8 @@ def set_scene(weights: LayerWeights, noise: Array, seen: Outgoing, above: Above)
         inputs,
         weights.prior,
         weights.prior_linear,
-        seen.prior.reshape(-1),
-        seen.prior_linear.reshape(-1),
+        prior.precision.reshape(-1),
+        prior.linear.reshape(-1),
         kept,
         target,
         weight,

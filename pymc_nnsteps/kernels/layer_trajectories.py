@@ -27,8 +27,8 @@ from pymc_nnsteps.kernels.layer_density import (
 )
 from pymc_nnsteps.kernels.leapfrog import Metric, draw_momenta, empty_metric, follow, invert
 from pymc_nnsteps.kernels.linear_algebra import Array
+from pymc_nnsteps.kernels.outgoing_weights import GaussianPrior
 from pymc_nnsteps.kernels.rows import Above, LayerWeights
-from pymc_nnsteps.kernels.unit_rays import Outgoing
 
 MOST_STEPS = 64
 """Largest number of leapfrog steps of a trajectory."""
@@ -166,7 +166,7 @@ def move_layer(
     weights: LayerWeights,
     pre: Array,
     activation: ActivationPieces,
-    seen: Outgoing,
+    prior: GaussianPrior,
     above: Above,
     scaled: Array,
     gram: Array,
@@ -177,16 +177,16 @@ def move_layer(
 ) -> MovedLayer:
     """Follow one trajectory.
 
-    ``pre`` is (units, n_obs), and ``seen`` has for each output its outgoing weights and its bias if
-    that is moved. The response of ``above`` is the one with the biases; its weights are zero where
-    it is not seen, and its design is not used. A row of ``scaled``, (k, m), is 1 where a variance
-    that is moved is that of an output; a row of zeros is none. ``gram`` is ``X^T X``, ``averages``
+    ``pre`` is (units, n_obs). The design of ``above``, and ``prior``, are of each output's outgoing
+    weights, and of its bias if that is moved. The response is the one with the biases; its weights
+    are zero where it is not seen. A row of ``scaled``, (k, m), is 1 where a variance that is moved
+    is that of an output; a row of zeros is none. ``gram`` is ``X^T X``, ``averages``
     are the n_averages(m, k) numbers of the metric, and ``rho``, (1,), is one minus the step size.
     Nothing moves where averages are zero, before there are any, or rho is 1. There are ``units * d
     + m * (units + 1) + k`` normals, and a uniform number for the length.
     """
     rows, (n_scales, m), log_ratio = weights.rows.size, scaled.shape, np.zeros(1)
-    start, outgoing = weights.rows.copy(), seen.outgoing.copy().reshape(-1)
+    start, outgoing = weights.rows.copy(), above.design.copy().reshape(-1)
     if rho[0] == 1.0:
         kept, still = averages.copy(), np.zeros(n_scales)
         return MovedLayer(start, pre.copy(), outgoing, still, log_ratio, kept)
@@ -195,7 +195,7 @@ def move_layer(
     q, p, slope = np.zeros(n), np.empty(n), np.empty(n)
     q[:rows], q[rows:last] = start.reshape(-1), outgoing
     _, _, kept = read_units(weights, pre, activation)
-    scene, noise = set_scene(weights, kept, seen, above), set_noise(scaled)
+    scene, noise = set_scene(weights, kept, prior, above), set_noise(scaled)
     density = LayerDensity(scene, noise, activation)
     place, numbers = place_in(q, density), np.zeros(len(averages))
     metric = empty_metric(weights.rows.shape[1], len(outgoing), n_scales)

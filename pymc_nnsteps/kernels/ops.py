@@ -27,7 +27,6 @@ from pymc_nnsteps.kernels import (
     layer_trajectories,
     linear_algebra,
     outgoing_weights,
-    unit_rays,
 )
 from pymc_nnsteps.kernels.jit import Call, Kernel, entries, in_numba, types_of
 from pymc_nnsteps.kernels.thunks import storing
@@ -140,7 +139,7 @@ draw_chain: Any = KernelOp(chain, "draw_chain", (3,))
 move_kernels: Any = KernelOp(interwoven_kernels, "move_kernels", (2, 2, 1))
 move_rows: Any = KernelOp(interweaving, "move_rows", (2, 2, 1))
 draw_outgoing: Any = KernelOp(outgoing_weights, "draw_outgoing", (2,))
-move_units: Any = KernelOp(unit_rays, "move_units", (2, 2, 1, 1))
+move_units: Any = KernelOp(outgoing_weights, "move_units", (2, 2, 1, 1))
 move_layer: Any = KernelOp(layer_trajectories, "move_layer", (2, 2, 1, 1, 1, 1))
 move_gated_rows: Any = KernelOp(interwoven_gates, "move_gated_rows", (2, 2, 1))
 move_gated_layer: Any = KernelOp(gated_trajectories, "move_gated_layer", (2, 2, 2, 1, 1, 1, 1))

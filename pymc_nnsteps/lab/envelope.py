@@ -74,7 +74,7 @@ class Envelope:
 def envelope(model: pm.Model) -> Envelope:
     """Bound the likelihood of a model."""
     if model.potentials:
-        raise NotConjugate(f"the potential {describe(model.potentials[0])} may have any value")
+        raise NotConjugate(f"the potential {describe(model.potentials[0])} has no known bound")
     powers: dict[TensorVariable, NDArray[np.floating]] = {}
     ratios = []
     densities = log_densities(model)
@@ -99,8 +99,8 @@ def log_densities(model: pm.Model) -> dict[TensorVariable, TensorVariable]:
     for rv in model.free_RVs:
         if has_foreign_density(rv):
             raise ValueError(
-                f"{describe(rv)} is {distribution(rv)}, which its draws need not have; "
-                "rejection_sample needs priors of PyMC."
+                f"{describe(rv)} is {distribution(rv)}, from which PyMC need not draw; "
+                "rejection_sample needs the priors of PyMC."
             )
     for y in model.observed_RVs:
         if not is_onto(model, y, LINE):
@@ -109,8 +109,8 @@ def log_densities(model: pm.Model) -> dict[TensorVariable, TensorVariable]:
             )
         if has_prior(model, y, PartialObservedRV) and y.owner.op.ndim_supp > 0:
             raise ValueError(
-                f"{describe(y)} is a part of vectors, but rejection_sample needs their law given "
-                "the other part; observe whole vectors, or use pm.sample."
+                f"{describe(y)} observes parts of vectors, but rejection_sample needs whole ones; "
+                "observe these, or use pm.sample."
             )
     values = {rv: rv.type() for rv in model.free_RVs}
     values_and_data = {**values, **observed_values(model)}
@@ -132,8 +132,8 @@ def _mode(model: pm.Model, y: TensorVariable) -> TensorVariable:
         unknown = stated_in([parameter], model.basic_RVs) & free
         if unknown and not is_scale and position != LOCATION[op]:
             raise NotConjugate(
-                f"the density of {describe(y)} has no known bound: more than its location and "
-                f"scale depends on {describe(min(unknown, key=describe))}"
+                f"the density of {describe(y)} has no known bound: a parameter other than its "
+                f"location and scale depends on {describe(min(unknown, key=describe))}"
             )
     location = given[LOCATION[op]].astype(y.dtype)
     return pt.broadcast_to(location, model.rvs_to_values[y].shape)
@@ -164,8 +164,8 @@ def _tilted(
     rng, size = v.owner.inputs[0], v.owner.op.size_param(v.owner)
     if op not in (GammaRV, ExponentialRV, InvGammaRV):
         raise NotConjugate(
-            f"the prior of {describe(v)}, {distribution(v)}, cannot take up what the scale of an "
-            "observation leaves without a bound"
+            f"the likelihood has no known bound under the prior of {describe(v)}, "
+            f"{distribution(v)}; a scale needs a Gamma, Exponential or InverseGamma prior"
         )
     shape = pt.ones((), dtype=v.dtype) if op is ExponentialRV else given[0]
     unknown = stated_in([shape], model.basic_RVs) & set(model.free_RVs)
@@ -174,7 +174,7 @@ def _tilted(
     _raise_scales(model, v, len(given) - 1, power, powers)
     raised = shape - power if op is InvGammaRV else shape + power
     if np.any(_evaluate(model, raised) <= 0):
-        raise NotConjugate(f"under the prior of {describe(v)} an observation may have any density")
+        raise NotConjugate(f"the likelihood is unbounded under the prior of {describe(v)}")
     draw = invgamma if op is InvGammaRV else gamma
     _, value = draw(
         raised, scale=given[-1], rng=rng, size=size, dtype=v.dtype, return_next_rng=True

@@ -127,7 +127,9 @@ def rejection_sample(
     draws = positive_integer("draws", draws)
     max_tries = positive_integer("max_tries", max_tries)
     if not model.observed_RVs and not model.potentials:
-        raise ValueError("model has nothing observed; pm.sample_prior_predictive draws its prior.")
+        raise ValueError(
+            "model has no observed variables; draw from its prior with pm.sample_prior_predictive."
+        )
     if not model.free_RVs:
         raise ValueError("model has no free variables to draw.")
     refuse_random_data(model)
@@ -249,8 +251,8 @@ def _envelope(model: pm.Model, log_bound: float | None) -> Envelope:
         return envelope(model)
     except NotConjugate as reason:
         raise NotConjugate(
-            f"The likelihood has no bound that rejection_sample finds: {reason}; pass log_bound, "
-            "an upper bound of the log-likelihood."
+            f"rejection_sample finds no bound of the likelihood: {reason}; pass log_bound, an "
+            "upper bound of the log-likelihood."
         ) from None
 
 

@@ -420,9 +420,8 @@ def _start(model: pm.Model, strategy: str, seed: int) -> PointType:
         if np.isfinite(log_p):
             return point
     raise ValueError(
-        f"The {strategy.replace('_', ' ')} of the model has no density given the teacher's "
-        "targets; give initial values that have, with initval=, to the variables that contradict "
-        "them."
+        f"The {strategy.replace('_', ' ')} of the model has density zero given the teacher's "
+        "targets; pass initval= to the variables that contradict these."
     )
 
 

@@ -246,7 +246,7 @@ def thermalize(
         except KeyboardInterrupt:
             if not run.records:
                 raise
-            how = "with path= a run can go on" if record is None else "the same call goes on"
+            how = "with path= a run can continue" if record is None else "the same call continues"
             _log.info("Interrupted after %d of %d sweeps; %s.", run.chains[0].done, sweeps, how)
         finally:
             restore(steps, leg.fresh)

@@ -247,7 +247,7 @@ def require_positive(model: pm.Model, rv: TensorVariable) -> None:
     bound = None if support is None or support[0] is None else pt.as_tensor(support[0])
     least = None if bound is None else constant_or_none(bound)
     if support is None or least is None or not np.all(least >= 0):
-        raise NotConjugate(f"its prior is {distribution(rv)} and not known to be positive")
+        raise NotConjugate(f"its prior, {distribution(rv)}, is not known to be positive")
     require_support(model, rv, support)
 
 
@@ -263,9 +263,9 @@ def match_any_scale(model: pm.Model, rv: TensorVariable) -> AnyScale:
     require_free(model, rv)
     if not all(rv.type.broadcastable):
         raise NotConjugate(
-            f"its prior is {distribution(rv)}; a scale of several entries is drawn where its own "
-            "prior is HalfNormal, HalfCauchy, HalfStudentT, Exponential or Uniform, that of the "
-            "precision or rate Gamma, or of the variance InverseGamma"
+            f"its prior is {distribution(rv)}; a scale of several entries needs the prior "
+            "HalfNormal, HalfCauchy, HalfStudentT, Exponential or Uniform, a Gamma prior of the "
+            "precision or rate, or an InverseGamma prior of the variance"
         )
     require_positive(model, rv)
     scaled = tuple(scaled_child(model, child, rv) for child in children(model, rv))
@@ -293,8 +293,8 @@ def match_factor(model: pm.Model, rv: TensorVariable) -> Factor:
     require_free(model, rv)
     if not all(rv.type.broadcastable):
         raise NotConjugate(
-            f"its prior is {distribution(rv)} and it multiplies what is seen; it has several "
-            "entries, where one number has a law: name each of them"
+            f"its prior is {distribution(rv)}, and it multiplies the mean of its children; such a "
+            "variable must be a scalar: make each entry a variable of its own"
         )
     require_positive(model, rv)
     return Factor((rv,), tuple(observe(model, child, [rv]) for child in children(model, rv)))

@@ -184,8 +184,8 @@ def require_free(model: pm.Model, rv: TensorVariable) -> None:
             require_fitting_types(model, variable)
         if depends_on_random_data(model, variable):
             raise NotConjugate(
-                f"{describe(variable)} depends on data that are drawn anew in each evaluation of "
-                "the model"
+                f"{describe(variable)} depends on data that are redrawn at each evaluation of the "
+                "model"
             )
 
 
@@ -193,9 +193,7 @@ def require_support(model: pm.Model, rv: TensorVariable, support: Support) -> No
     """Check that a free variable may take every value of the support of its draw."""
     if not is_onto(model, rv, support):
         name = type(model.rvs_to_transforms[rv]).__name__
-        raise NotConjugate(
-            f"it is constrained by the transform {name}, to other values than those of its prior"
-        )
+        raise NotConjugate(f"the transform {name} constrains it to other values than its prior")
 
 
 def require_given(

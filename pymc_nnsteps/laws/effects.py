@@ -254,7 +254,7 @@ def row_axis(child: TensorVariable) -> int:
         return 0
     axes = [axis for axis in range(child.ndim) if not child.type.broadcastable[axis]]
     if len(axes) != 1:
-        raise NotConjugate(f"child {describe(child)} has not one axis of rows")
+        raise NotConjugate(f"child {describe(child)} does not have exactly one axis of rows")
     return axes[0]
 
 
@@ -285,10 +285,10 @@ def _part(
     link = term.links[row]
     whole = link is not None and link.index is None
     if link is not None and (link.inner or (whole and not is_zero_sum(rv))):
-        raise NotConjugate(f"each row of {describe(child)} sees entries of its own")
+        raise NotConjugate(f"each row of {describe(child)} depends on different entries")
     one = term.coefficient.type.broadcastable
     if not all(one[axis] for axis in range(term.out_ndim) if axis != row):
-        raise NotConjugate(f"child {describe(child)} has not one axis of rows")
+        raise NotConjugate(f"child {describe(child)} does not have exactly one axis of rows")
     groups = None if link is None else link.axis
     seen = [axis for axis in range(rv.ndim) if axis != groups]
     ordered = term.coefficient.dimshuffle(row, *(term.out_ndim + axis for axis in seen))
@@ -341,14 +341,14 @@ def match_effects(model: pm.Model, rvs: Sequence[TensorVariable], shapes: Shapes
                     continue
                 part, groups = _part(child, rv, terms[rv], output, sums[rv])
                 if axes.setdefault(rv, groups) != groups:
-                    raise NotConjugate(f"the children of {describe(rv)} pick entries of other axes")
+                    raise NotConjugate(f"the children of {describe(rv)} index different axes of it")
                 if part.index is not None and groups is not None:
                     picked[rv].append(as_stated(part.index, stated[rv], groups))
                 parts.append(part)
             if output is None:
                 _require_weights_of_rows(observation)
             elif all(groups is None for groups in axes.values()):
-                raise NotConjugate(f"outputs of {describe(child)} have no effects of groups")
+                raise NotConjugate(f"the outputs of {describe(child)} have no group effects")
             seen.append(ChildParts(observation, tuple(parts), output))
     if any(axes[rv] is not None or sums[rv] for rv in in_part):
         raise NotConjugate(f"{', '.join(map(describe, in_part))} do not have the same children")
@@ -358,7 +358,7 @@ def match_effects(model: pm.Model, rvs: Sequence[TensorVariable], shapes: Shapes
         for rv in rvs
     ]
     if dense_size([m for m in members if not m.labels], shapes) > MOST_COEFFICIENTS:
-        raise NotConjugate(f"more than {MOST_COEFFICIENTS} coefficients are not eliminated")
+        raise NotConjugate(f"more than {MOST_COEFFICIENTS} coefficients remain after elimination")
     return Effects(
         tuple(rvs),
         tuple(members),
@@ -378,7 +378,7 @@ def _member(
 ) -> Member:
     """A variable with its groups, if it has any, as labels or among the others."""
     if any(shapes[rv][axis] < 2 for axis in contrasts):
-        raise NotConjugate(f"{describe(rv)} has one entry along an axis of sums that are zero")
+        raise NotConjugate(f"{describe(rv)} has a single entry along an axis that sums to zero")
     first = () if groups is None else (groups,)
     others = tuple(axis for axis in range(rv.ndim) if axis != groups)
     labels, dense = (first, others) if is_eliminated else ((), first + others)
@@ -422,7 +422,9 @@ def _require_weights_of_rows(observation: Child) -> None:
         child = observation.child
         one = align(observation.precision, child.ndim).type.broadcastable
         if not all(one[axis] for axis in range(child.ndim) if axis != row_axis(child)):
-            raise NotConjugate(f"the scale of {describe(child)} is not known to be that of rows")
+            raise NotConjugate(
+                f"the scale of {describe(child)} is not known to be one number for each row"
+            )
 
 
 def _eliminated(

@@ -35,7 +35,7 @@ def selected(
     """Read an expression that consists of entries of ``rv`` only."""
     form = carried(expression, rv, barriers, target)
     if form.exponent != 1 or scalar_constant(form.term.coefficient) != 1 or form.where is not None:
-        raise NotConjugate("it does not enter as it is")
+        raise NotConjugate("it does not enter unchanged")
     return form
 
 

@@ -107,8 +107,8 @@ def match_gates(model: pm.Model, rv: TensorVariable) -> GateConditional:
         [probability] = parameters(rv)
         if (decider := _decided_by(model, probability)) is not None:
             raise NotConjugate(
-                f"its probability is a hard decision by {describe(decider)}: given each other "
-                "neither would move"
+                f"its probability is 0 or 1 given {describe(decider)}: given each other, neither "
+                "could change"
             )
         probability = probability.astype(config.floatX)
         logit = pt.log(probability) - pt.log1p(-probability)

@@ -315,7 +315,7 @@ def _read_affine(
         stated, barriers = deviations.restate(parameter), [*model.basic_RVs, *deviations.barriers]
         form = broadcast(affine(stated, set(rvs), barriers), stated, child)
     if any(rv not in form.terms for rv in rvs):
-        raise NotConjugate(f"not all of the block enter the {role} of {describe(child)}")
+        raise NotConjugate(f"not all variables of the block enter the {role} of {describe(child)}")
     return form.offset, tuple(form.terms[rv] for rv in rvs)
 
 
@@ -338,7 +338,7 @@ def _common_labels(
     carried = [_carried_together(seen, names) for seen in observations]
     for seen, labels in zip(observations, carried, strict=True):
         if set(labels) != set(carried[0]):
-            raise NotConjugate(f"{names} are not carried along alike by {describe(seen.child)}")
+            raise NotConjugate(f"{names} enter {describe(seen.child)} along different axes")
     return {rv: tuple(label[i] for label in carried[0]) for i, rv in enumerate(rvs)}
 
 
@@ -348,9 +348,7 @@ def _carried_together(seen: Child, names: str) -> list[tuple[int, ...]]:
     for links in zip(*(term.links for term in seen.terms), strict=True):
         known = [link for link in links if link is not None]
         if known and (len(known) < len(links) or any(link.index is not None for link in known)):
-            raise NotConjugate(
-                f"{names} are carried along different axes of {describe(seen.child)}"
-            )
+            raise NotConjugate(f"{names} vary along different axes of {describe(seen.child)}")
         if known:
             labels.append(tuple(link.axis for link in known))
     return labels

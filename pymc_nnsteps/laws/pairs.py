@@ -127,10 +127,11 @@ def _trial_of(model: pm.Model, child: TensorVariable, rv: TensorVariable) -> Tri
     counts = TRIALS.get(kind_of(child))
     if counts is None:
         raise NotConjugate(
-            f"child {describe(child)} is {distribution(child)}, of which it is no probability"
+            f"child {describe(child)} is {distribution(child)}, not Bernoulli, Binomial, "
+            "NegativeBinomial or Geometric"
         )
     *others, probability = parameters(child)
-    require_given(model, child, "more than the probability", others, {rv})
+    require_given(model, child, "a parameter other than the probability", others, {rv})
     value = value_of(model, child)
     complement = _complement_of(probability)
     stated = probability if complement is None else complement
@@ -190,19 +191,19 @@ def match_shares(model: pm.Model, rv: TensorVariable) -> Shares:
 def _classes_of(model: pm.Model, child: TensorVariable, rv: TensorVariable) -> Classes:
     if not is_a(child, CategoricalRV, MultinomialRV):
         raise NotConjugate(
-            f"child {describe(child)} is {distribution(child)}, neither classes nor their counts"
+            f"child {describe(child)} is {distribution(child)}, not Categorical or Multinomial"
         )
     *others, shares = parameters(child)
-    require_given(model, child, "more than the shares", others, {rv})
+    require_given(model, child, "a parameter other than the probabilities", others, {rv})
     counts = value_of(model, child)
     if is_a(child, CategoricalRV):
         counts = pt.eq(counts[..., None], pt.arange(shares.shape[-1]))
-    with declined_as(f"the shares of child {describe(child)} are not its own"):
+    with declined_as(f"the probabilities of child {describe(child)} are not entries of it"):
         form = selected(shares, rv, model.basic_RVs, counts)
     *rows, last = form.term.links
     classes = rv.ndim - 1
     if last != Link(classes) or classes in {link.axis for link in rows if link is not None}:
-        raise NotConjugate(f"child {describe(child)} does not see its classes as they are")
+        raise NotConjugate(f"child {describe(child)} reorders or mixes its classes")
     return Classes(counts, form)
 
 
@@ -241,23 +242,21 @@ def match_wishart(model: pm.Model, rv: TensorVariable) -> PrecisionMatrix:
     require_free(model, rv)
     require_support(model, rv, CholeskyCovTransform)
     if rv.ndim != 2:
-        raise NotConjugate("it is several matrices; draw each as a variable of its own")
+        raise NotConjugate("it is an array of matrices; make each a variable of its own")
     residuals = tuple(_residual(model, child, rv) for child in children(model, rv))
     return PrecisionMatrix((rv,), residuals)
 
 
 def _residual(model: pm.Model, child: TensorVariable, rv: TensorVariable) -> TensorVariable:
     if not is_a(child, MvNormalRV):
-        raise NotConjugate(
-            f"child {describe(child)} is {distribution(child)}, of which it is no precision matrix"
-        )
+        raise NotConjugate(f"child {describe(child)} is {distribution(child)}, not MvNormal")
     mean, covariance = location(child), parameters(child)[1]
     require_given(model, child, "the mean", [mean], {rv})
     precision = inverted(covariance)
     while precision is not None and precision.owner and isinstance(precision.owner.op, DimShuffle):
         precision = precision.owner.inputs[0]
     if precision is None or unwrapped(precision) is not rv:
-        raise NotConjugate(f"it is not the precision matrix of child {describe(child)}, tau=")
+        raise NotConjugate(f"it is not the precision matrix tau= of child {describe(child)}")
     value = value_of(model, child)
     return (value - mean).astype(rv.dtype)
 

@@ -158,7 +158,7 @@ def _gathered(
     if form.argument is not None:
         known = constant_or_none(form.places)
         if known is None or len(np.unique(known)) < known.size or form.places.ndim < x.ndim:
-            raise NotConjugate(f"child {describe(x)} sees it shifted or scaled in several ways")
+            raise NotConjugate(f"child {describe(x)} uses it with several shifts or scales")
         argument = Argument(put(form.argument.slope, 1.0), put(form.argument.shift, 0.0))
     zeros = pt.zeros((z.size,), dtype=z.dtype)
     weight = spread(precision_of(z, sigma))
@@ -177,7 +177,7 @@ def entries_like(
     long_source, long_target = ([n for n in shape if n != 1] for shape in shapes)
     known = zip(long_source, long_target, strict=False)
     if len(long_source) != len(long_target) or any(None not in (a, b) and a != b for a, b in known):
-        raise NotConjugate(f"child {describe(source)} repeats it along an axis")
+        raise NotConjugate(f"child {describe(source)} broadcasts it along an axis")
     one_source, one_target = ([n == 1 for n in shape] for shape in shapes)
     if one_source == one_target:
         return array
@@ -241,12 +241,13 @@ def match_probit(model: pm.Model, z: TensorVariable) -> Conditional:
     direct = children(model, z)
     if len(direct) != 1:
         raise NotConjugate(
-            f"utilities have one child; its children are {', '.join(map(describe, direct))}"
+            f"utilities must have one child; its children are {', '.join(map(describe, direct))}"
         )
     [y] = direct
     if y in model.free_RVs:
         raise NotConjugate(
-            f"child {describe(y)}, which it decides, is free: given each other neither would move"
+            f"child {describe(y)}, which it determines, is a free variable: given each other, "
+            "neither could change"
         )
     decision = read_decision(model, z, y)
     if not isinstance(decision, Threshold):
@@ -262,5 +263,5 @@ def _match_largest(model: pm.Model, z: TensorVariable, y: TensorVariable) -> Lar
         for a, b in zip(labels, rows, strict=False)
     ]
     if len(labels) != len(rows) or not all(same):
-        raise NotConjugate(f"child {describe(y)} repeats it along an axis")
+        raise NotConjugate(f"child {describe(y)} broadcasts it along an axis")
     return LargestUtility((z,), value_of(model, y))

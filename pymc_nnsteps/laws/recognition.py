@@ -41,8 +41,8 @@ def _unknown(model: pm.Model, rv: TensorVariable) -> str:
     """Why there is no law for a variable."""
     if is_scale(model, rv):
         return (
-            f"its prior is {distribution(rv)}; a scale is drawn under HalfNormal, Exponential, "
-            "Gamma, InverseGamma, LogNormal, TruncatedNormal and other priors of positive numbers"
+            f"its prior is {distribution(rv)}; a scale needs the prior HalfNormal, Exponential, "
+            "Gamma, InverseGamma, LogNormal, TruncatedNormal or another one of positive numbers"
         )
     return f"its prior is {distribution(rv)}, not Normal"
 

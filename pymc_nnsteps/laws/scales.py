@@ -370,7 +370,7 @@ def match_scale(model: pm.Model, rv: TensorVariable) -> Scale:
     op = kind_of(rv)
     given = [parameter.astype(rv.dtype) for parameter in parameters(rv)]
     if op is HalfNormalRV and scalar_constant(given[0]) != 0:
-        raise NotConjugate("its prior does not begin at zero")
+        raise NotConjugate("the support of its prior does not start at zero")
     require_support(model, rv, _bounds(rv) if op in BOUNDED else POSITIVE)
     scaled = tuple(scaled_child(model, child, rv) for child in children(model, rv))
     root = _root(rv, scaled)
@@ -378,7 +378,7 @@ def match_scale(model: pm.Model, rv: TensorVariable) -> Scale:
     if op in BOUNDED:
         bounds = _bounds(rv)
         if (least := constant_or_none(bounds[0])) is None or np.any(least < 0):
-            raise NotConjugate("its prior is Uniform and not known to be positive")
+            raise NotConjugate("its prior, Uniform, is not known to be positive")
         return replace(law, prior=exponents(1 / root), bounds=bounds)
     if root == 1:
         return replace(law, prior=PRIORS[op](*given))
@@ -418,11 +418,12 @@ def _root(rv: TensorVariable, scaled: Sequence[Scaled]) -> int:
     for seen, power in zip(scaled, asked, strict=True):
         if not any(math.isclose(power, root, rel_tol=1e-9) for root in known):
             raise NotConjugate(
-                f"its prior is {distribution(rv)}, under which no law is known where the scale of "
-                f"child {describe(seen.child)} is proportional to its power {seen.form.exponent:g}"
+                f"its prior is {distribution(rv)}, for which no conditional is known where the "
+                f"scale of child {describe(seen.child)} is proportional to its power "
+                f"{seen.form.exponent:g}"
             )
     raise NotConjugate(
-        f"it is a variance or a rate in some children and its square in others: "
+        "it enters the scales of its children with different powers: "
         f"{', '.join(describe(seen.child) for seen in scaled)}"
     )
 
@@ -432,12 +433,12 @@ def scaled_child(model: pm.Model, child: TensorVariable, rv: TensorVariable) -> 
     role = CHILDREN.get(kind_of(child))
     if role is None:
         raise NotConjugate(
-            f"child {describe(child)} is {distribution(child)}, of which it is no scale"
+            f"child {describe(child)} is {distribution(child)}, without a known scale"
         )
     given = parameters(child)
     scale = given[role.scale]
     others = [other for i, other in enumerate(given) if i != role.scale]
-    require_given(model, child, "more than the scale", others, {rv})
+    require_given(model, child, "a parameter other than the scale", others, {rv})
     with declined_as(f"the scale of child {describe(child)} is not a power of it"):
         form = carried(scale, rv, model.basic_RVs, child)
     if role.shape is not None:

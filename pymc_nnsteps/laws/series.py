@@ -128,7 +128,7 @@ def match_series(model: pm.Model, rv: TensorVariable) -> GaussianSeries:
         seen = observe(model, child, [rv])
         [term] = seen.terms
         if len(term.linked_axes) < rv.ndim:
-            raise NotConjugate(f"child {describe(child)} sees it at several times at once")
+            raise NotConjugate(f"child {describe(child)} depends on it at several times at once")
         observations.append(seen)
     return GaussianSeries((rv,), prior, tuple(observations))
 
@@ -136,7 +136,7 @@ def match_series(model: pm.Model, rv: TensorVariable) -> GaussianSeries:
 def _walk(rv: TensorVariable) -> Start:
     """Innovations of a random walk, with the time axis first."""
     if rv.owner.op.ndim_supp != 1:
-        raise NotConjugate("each of its values is a vector")
+        raise NotConjugate("its value at each time is a vector")
     laws = []
     for innovation in rv.owner.inputs[:2]:
         mean, sigma = _normal(innovation, "an innovation")
@@ -150,7 +150,7 @@ def _walk(rv: TensorVariable) -> Start:
 def _autoregression(rv: TensorVariable) -> Start:
     op = rv.owner.op
     if op.ar_order != 1:
-        raise NotConjugate(f"it is an autoregression of order {op.ar_order}, not one")
+        raise NotConjugate(f"it is an autoregression of order {op.ar_order}, not 1")
     rho, sigma, first, *_ = rv.owner.inputs
     mean, spread = _normal(first, "the first value")
     rho = rho.astype(rv.dtype)

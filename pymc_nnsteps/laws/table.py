@@ -96,7 +96,7 @@ def recognises[R: Recogniser](
     True
     """
     if any(law.priority == priority for law in _TABLE):
-        raise ValueError(f"priority {priority} is that of another law; choose one beside it.")
+        raise ValueError(f"priority {priority} is that of another law; choose a free one.")
 
     def enter(recognise: R) -> R:
         _TABLE.append(Law(priority, name, priors, children, recognise, when))

@@ -112,9 +112,9 @@ def _compare(
     with np.errstate(all="ignore"):
         claim = StatedDensity.of(model, conditional, point, rng)
         reference, ours = claim.both(claim.sample(rng, 0.5))
-        assert np.isfinite(ours), f"the log density of its law is {ours} where that is sampled"
+        assert np.isfinite(ours), f"the log density of its conditional is {ours} at a draw from it"
         assert np.isfinite(reference), (
-            f"the model's log density is {reference} where its law is sampled"
+            f"the model's log density is {reference} at a draw from its conditional"
         )
         worst = 0.0
         for scale in SCALES:
@@ -126,8 +126,8 @@ def _compare(
             size = relative * (1 + abs(model_difference)) + 450 * epsilon * claim.magnitude
             error = abs(difference - model_difference) / size
             assert error <= 1, (
-                f"the log density of its law differs by {difference} between two points, the "
-                f"model's by {model_difference}"
+                f"the log density of its conditional differs by {difference} between two points, "
+                f"the model's by {model_difference}"
             )
             worst = max(worst, float(error))
         return worst, claim.point_at(claim.sample(rng, 0.5))

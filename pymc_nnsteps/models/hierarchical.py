@@ -101,8 +101,8 @@ def hierarchical_mlp(
         ``"hh"``                         weights, each hidden layer to the next
         ``"ho"``                         weights, last hidden layer to outputs
         ``"bh"``, ``"bo"``               biases of hidden layers, of outputs
-        ``"io"``, ``"ih2"``, ``"h1o"``,  weights that skip layers, named by their source and
-        ``"h1h3"``, ...                  target layers (none by default)
+        ``"io"``, ``"ih2"``, ...         weights that skip layers, named by their source and
+                                         target layers, such as ``"h1h3"`` (none by default)
         ``"ti"``, ``"th"``               offsets of inputs, of hidden layers (none by default)
         ``"ah"``, ``"ao"``               adjustments of hidden units, of outputs: a precision
                                          shared by the bias of a unit and all weights that

@@ -184,8 +184,8 @@ def intermediate_noise_mlp(
     varies = noise_varies or sigma_varies
     if varies and likelihood != "normal":
         raise ValueError(
-            f'noise cannot vary with likelihood="{likelihood}", which leaves the scale of '
-            'utilities open; "network" is for real targets.'
+            f'noise cannot vary with likelihood="{likelihood}", which does not identify the '
+            'scale of utilities; "network" is for real targets.'
         )
     varying = varying_noise(varies, scaffolding.stack, noise_network, start)
 

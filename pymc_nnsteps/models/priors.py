@@ -146,7 +146,7 @@ class Prior:
                 found = cls(math.sqrt(beta / alpha), alpha_common=2 * alpha)
         if found is None or any(more):
             raise ValueError(
-                'of pymc_extras this may be Prior("Normal", mu=0, sigma=...) with a number or '
+                'a prior of pymc_extras must be Prior("Normal", mu=0, sigma=...) with a number or '
                 'tau=Prior("Gamma", alpha=..., beta=...), or Prior("StudentT", mu=0, sigma=..., '
                 f"nu=...), without dims or transform; got {prior!r}."
             )

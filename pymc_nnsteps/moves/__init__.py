@@ -8,8 +8,7 @@ module                   its subject
 ``interwoven_gates``     weights behind gates, moved with these summed out
 ``interweaving``         weights, and kernels of convolutions, moved with their pre-activations
 ``interwoven_rows``      which layers' weights are, and by which moves
-``outgoing_weights``     weights behind a layer, without the activations of other units
-``unit_rays``            units along rays with their outgoing weights
+``outgoing_weights``     weights behind a layer, without it, and units along rays with them
 ``layer_trajectories``   all weights of a layer and above it along trajectories
 ``gated_trajectories``   the same behind gates, with these summed out
 ``responses``            effects without activations beside them, with all that is linear

@@ -96,7 +96,8 @@ class Context:
         except NotConjugate as reason:
             if moved == "interwoven" and self.options.interweave is True:
                 raise ValueError(
-                    f'interweave is True, but {describe(rv)} cannot be: {reason}; use "auto".'
+                    f"interweave is True, but {describe(rv)} cannot be interwoven: {reason}; "
+                    'use "auto".'
                 ) from None
             self.declined.setdefault(rv, f"not {moved}: {reason}")
             return None

@@ -298,7 +298,7 @@ def find_gated_trajectories(move: InterwovenGates, context: Context) -> GatedTra
     if seen is None or behind_gates.offset is not None:
         return None
     if len(seen.places) > MOST_OUTPUTS:
-        raise NotConjugate(f"more than {MOST_OUTPUTS} outputs see them")
+        raise NotConjugate(f"more than {MOST_OUTPUTS} outputs depend on them")
     [gates] = move.gates.draws
     scales = _Scales(context)
     incoming = scales.of_all(move.members)

@@ -129,7 +129,7 @@ class InterwovenRows(Move, WithoutLayer):
     def unless_slow(self, options: Options, shapes: Shapes) -> Self:
         """The move, if it is asked for or takes no longer than all else."""
         if options.interweave == "auto" and (why := self.why_slow(shapes)):
-            raise NotConjugate(f"{why} (interweave=True does it all the same)")
+            raise NotConjugate(f"{why} (interweave=True overrides this)")
         return self
 
     def why_slow(self, shapes: Shapes) -> str | None:
@@ -231,10 +231,10 @@ def match_interweaving(
         if inputs is not None:
             break
     else:
-        raise NotConjugate("no weights are seen by it alone, with a row for each of its units")
+        raise NotConjugate("no weights enter it alone, with a row for each of its units")
     a = likelihood.activations
     if likelihood.depends_on([*block.draws, z]):
-        raise NotConjugate(f"a child of {describe(a)} also sees it or its weights")
+        raise NotConjugate(f"a child of {describe(a)} also depends on it or its weights")
     return Interweaving(
         (*block.draws, z),
         likelihood,
@@ -257,18 +257,18 @@ def layer_above(
     """What is seen of the activations that alone see pre-activations, and their mean."""
     direct = children(model, z)
     if z.ndim < 2 or len(direct) != 1 or not has_law(model, direct[0], NormalRV):
-        raise NotConjugate("it is no layer of pre-activations of one layer of activations")
+        raise NotConjugate("it is not the pre-activations of exactly one layer of activations")
     [a] = direct
     drawn = {rv: c for c in conditionals for rv in c.draws}
     if a not in drawn:
-        raise NotConjugate(f"{describe(a)} is not drawn as a Gaussian")
+        raise NotConjugate(f"{describe(a)} has no Gaussian conditional")
     activation = read_activation(model, z, a)
     activation.require_plain()
     if not any(activation.function.slopes):
-        raise NotConjugate(f"the mean of {describe(a)} has no slope, as a function of it")
+        raise NotConjugate(f"the mean of {describe(a)} is piecewise constant in it")
     likelihood = marginal_likelihood(drawn[a], of_positions=of_positions)
     if z.type.broadcastable != a.type.broadcastable:
-        raise NotConjugate(f"{describe(a)} has other axes")
+        raise NotConjugate(f"{describe(a)} has different axes")
     return likelihood, activation
 
 
@@ -330,7 +330,7 @@ class InterwovenKernels(Interweaving):
     def why_slow(self, shapes: Shapes) -> str | None:
         if self.likelihood.has_one_output:
             return super().why_slow(shapes)
-        return "several outputs see its positions, each of which costs a pass over the patches"
+        return "several outputs depend on its positions, and each costs a pass over the patches"
 
     @property
     @override
@@ -362,10 +362,10 @@ def match_kernels(
     likelihood, activation = layer_above(model, z, gaussian, of_positions=True)
     a, layer = likelihood.activations, likelihood.layer
     if (layer.labels, layer.dense) != ((0,), tuple(range(1, a.ndim))):
-        raise NotConjugate(f"axes of {describe(a)} are not samples, channels and positions")
+        raise NotConjugate(f"the axes of {describe(a)} are not samples, channels and positions")
     above = [seen.child for seen in likelihood.fresh.observations]
     if mapped := [child for child in above if child.ndim > 2]:
-        raise NotConjugate(f"{describe(mapped[0])} sees its positions by outputs of their own")
+        raise NotConjugate(f"{describe(mapped[0])} has an output for each of its positions")
     found = [(c, _pooling(model, c, z)) for c in gaussian if only_child(c) is z]
     unpooled, pooling = next(((c, A) for c, A in found if A is not None), (None, None))
     first = z if unpooled is None else unpooled.draws[0]
@@ -374,9 +374,9 @@ def match_kernels(
         if patches is not None:
             break
     else:
-        raise NotConjugate("no kernels are seen by it alone, at the positions of each sample")
+        raise NotConjugate("no kernels enter it alone, at the positions of each sample")
     if likelihood.depends_on([*weights.draws, z, first]):
-        raise NotConjugate(f"a child of {describe(a)} also sees it or its weights")
+        raise NotConjugate(f"a child of {describe(a)} also depends on it or its weights")
     return InterwovenKernels(
         (*weights.draws, z),
         likelihood,

@@ -39,7 +39,7 @@ Proposal: a Crank-Nicolson step in the local Gaussian,
 
 accepted with the ratio of Metropolis and Hastings, the proposal back being that of
 :math:`\nabla` and P at :math:`W_a'`, with determinants. Then the row's gates are drawn from
-Bernoulli(p). Rows are moved in turn, in several passes. Where V varies with the sample (below a
+Bernoulli(p). Rows are moved in turn, in several passes. Where V differs between samples (below a
 layer that is seen by Polya-Gamma variables), what each sample knows of a unit is held for as many
 units at a time as fit into memory, and computed again in each pass.
 
@@ -185,7 +185,9 @@ def match_interwoven_gates(
     likelihood = marginal_likelihood(activations)
     a = likelihood.activations
     if (likelihood.samples, likelihood.units) != (0, 1):
-        raise NotConjugate(f"{describe(a)} is no layer with rows of samples and columns of units")
+        raise NotConjugate(
+            f"{describe(a)} is not a layer with rows of samples and columns of units"
+        )
     its_gates = [
         c
         for c in conditionals
@@ -197,24 +199,24 @@ def match_interwoven_gates(
         if isinstance(c, Gaussian) and _seen_by(a, c) and any(_switches(g, c) for g in its_gates)
     ]
     if len(its_gates) != 1 or len(its_weights) != 1:
-        raise NotConjugate(f"{describe(a)} has no gates and weights of its own to be drawn with it")
+        raise NotConjugate(f"{describe(a)} has no gates and weights of its own")
     [gates], [weights] = its_gates, its_weights
     inputs = _inputs(gates, weights)
     if inputs is None:
-        raise NotConjugate(f"{describe(a)} has gates or weights that vary in another way")
+        raise NotConjugate(f"{describe(a)} has gates or weights with different axes")
     if likelihood.depends_on([*gates.draws, *weights.draws]):
-        raise NotConjugate(f"a child of {describe(a)} also sees its gates or weights")
+        raise NotConjugate(f"a child of {describe(a)} also depends on its gates or weights")
     others = {seen.child for seen in weights.observations} - {a, *gates.draws}
     if others:
         names = ", ".join(sorted(map(describe, others)))
         raise NotConjugate(
-            f"{describe(weights.draws[0])} is seen by {names} beside {describe(gates.draws[0])} "
+            f"{describe(weights.draws[0])} enters {names} besides {describe(gates.draws[0])} "
             f"and {describe(a)}"
         )
     closed = gates.observations[0].offset
     if closed is not None and given_any([closed], weights.draws):
         names = describe(weights.draws[0])
-        raise NotConjugate(f"{describe(a)} depends on {names} behind closed gates")
+        raise NotConjugate(f"{describe(a)} depends on {names} even where its gates are closed")
     return InterwovenGates(
         (*weights.draws, *gates.draws),
         likelihood,

@@ -17,8 +17,7 @@ from pymc_nnsteps.moves.interweaving import (
     match_kernels,
 )
 from pymc_nnsteps.moves.layer_trajectories import find_trajectories
-from pymc_nnsteps.moves.outgoing_weights import find_outgoing
-from pymc_nnsteps.moves.unit_rays import find_unit_rays
+from pymc_nnsteps.moves.outgoing_weights import find_outgoing, find_unit_rays
 
 
 @proposes(priority=300)
@@ -68,7 +67,9 @@ def _match(
     move = match(context.model, z, context.blocks, context.options.passes)
     a = move.likelihood.activations
     if a in moves:
-        raise NotConjugate(f"{describe(a)} is moved with {describe(moves[a].pre_activations)}")
+        raise NotConjugate(
+            f"{describe(a)} is moved together with {describe(moves[a].pre_activations)}"
+        )
     return move.unless_slow(context.options, context.shapes)
 
 

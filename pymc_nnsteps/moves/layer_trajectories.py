@@ -59,7 +59,7 @@ from pymc_nnsteps.graphs.values import typed_like
 from pymc_nnsteps.kernels.gated_trajectories import TARGET_ACCEPT
 from pymc_nnsteps.kernels.layer_trajectories import n_averages
 from pymc_nnsteps.kernels.ops import move_layer
-from pymc_nnsteps.kernels.unit_rays import Outgoing
+from pymc_nnsteps.kernels.outgoing_weights import GaussianPrior
 from pymc_nnsteps.laws.conditional import Conditional, Draw, Move, Shapes
 from pymc_nnsteps.moves.interweaving import LONGEST_ROW
 from pymc_nnsteps.moves.marginal_likelihood import WithoutLayer
@@ -120,12 +120,13 @@ class LayerTrajectories(Trajectory):
         rng, normal = standard_normal(rng, (n_normal,), "float64")
         rng, level = uniform(rng, (2,))
         level = level.astype("float64")
+        value, prior = self._seen()
         moved_rows, moved, above, log_variances, log_ratio, averages = move_layer(
             weights,
             pre,
             rows.pieces(),
-            self._seen(),
-            rows.likelihood.above_in_part(response),
+            prior,
+            rows.likelihood.above_in_part(response)._replace(design=value),
             pt.constant(self.scaled, dtype="float64"),
             pt.dot(weights.inputs.T, weights.inputs),
             self.averages,
@@ -155,11 +156,12 @@ class LayerTrajectories(Trajectory):
             averages=averages,
         )
 
-    def _seen(self) -> Outgoing[TensorVariable]:
-        """Outgoing weights and biases, with their priors, shape (m, units + 1) or (m, units)."""
+    def _seen(self) -> tuple[TensorVariable, GaussianPrior[TensorVariable]]:
+        """Outgoing weights and biases, and their prior, shape (m, units + 1) or (m, units)."""
         seen = [self.outgoing.outgoing, *([] if self.biases is None else [self.biases])]
         parts = [(each.value(), *each.prior()) for each in seen]
-        return Outgoing(*(pt.concatenate(of, axis=1) for of in zip(*parts, strict=True)))
+        value, *prior = (pt.concatenate(of, axis=1) for of in zip(*parts, strict=True))
+        return value, GaussianPrior(*prior)
 
 
 def find_trajectories(

@@ -91,7 +91,7 @@ class MarginalLikelihood:
 
     @property
     def has_outputs_of_samples(self) -> bool:
-        """Whether there are several outputs with noise that varies with the sample."""
+        """Whether there are several outputs with noise that differs between samples."""
         return not self.has_one_output and varies(self.rows.weight, [0])
 
     @property
@@ -244,9 +244,11 @@ def marginal_likelihood(activations: Gaussian, *, of_positions: bool = False) ->
     [layer, *others] = activations.members
     a = layer.rv
     if others or len(layer.labels) != 1 or not (of_positions or len(layer.dense) == 1):
-        raise NotConjugate(f"{describe(a)} is no layer with an axis of samples and one of units")
+        raise NotConjugate(
+            f"{describe(a)} is not a layer with one axis of samples and one of units"
+        )
     if varies(align(layer.precision, a.ndim), layer.labels):
-        raise NotConjugate(f"the noise of {describe(a)} varies with the sample")
+        raise NotConjugate(f"the noise of {describe(a)} differs between samples")
     held: dict[TensorVariable, BinaryObservation] = {}
     observations: list[Observation] = []
     for child in activations.observations:
@@ -259,7 +261,7 @@ def marginal_likelihood(activations: Gaussian, *, of_positions: bool = False) ->
     evidence = [evidence_of(activations.members, seen) for seen in observations]
     rows = rows_of(evidence, in_part=True)
     if rows is None:
-        raise NotConjugate(f"the children of {describe(a)} do not see all its samples alike")
+        raise NotConjugate(f"the children of {describe(a)} do not depend on all its samples alike")
     before = (Augmentation((), held),) if held else ()
     return MarginalLikelihood(
         layer, rows, before, replace(activations, observations=tuple(observations))

@@ -86,7 +86,7 @@ def products(
                 yield _product(context.model, up, seed, pool)
             except NotConjugate as reason:
                 if declined is not None:
-                    declined.setdefault(up, f"on no ray against {describe(seed)}: {reason}")
+                    declined.setdefault(up, f"not along a ray against {describe(seed)}: {reason}")
 
 
 def _factors(context: Context) -> Iterator[tuple[TensorVariable, list[TensorVariable]]]:
@@ -148,14 +148,16 @@ def _product(
             beside = [] if left is None else stated_in([left], model.basic_RVs)
             more = set(pool).intersection(beside).difference(down)
             if left is not None and not more:
-                raise NotConjugate(f"{describe(child)} sees {describe(up)} beside the product")
+                raise NotConjugate(
+                    f"{describe(child)} depends on {describe(up)} besides the product"
+                )
             down += [rv for rv in pool if rv in more]
     for child, seen in seen_by.items():
         if seen.offset is not None and given_any([seen.offset], down):
-            raise NotConjugate(f"{describe(child)} sees {describe(seed)} beside the product")
+            raise NotConjugate(f"{describe(child)} depends on {describe(seed)} besides the product")
     for rv in down:
         if others := [child for child in children(model, rv) if child not in seen_by]:
-            raise NotConjugate(f"{describe(others[0])} sees {describe(rv)} alone")
+            raise NotConjugate(f"{describe(others[0])} depends on {describe(rv)} alone")
     paired = {
         rv: [_paired(form.terms[rv].links, up) for form in forms.values() if rv in form.terms]
         for rv in down

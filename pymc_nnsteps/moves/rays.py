@@ -279,7 +279,7 @@ def find_ray(
                 raise NotConjugate(f"{describe(child)} is given its own precision")
             stay.append((seen, degree))
     if len(degrees) == 1:
-        raise NotConjugate("nothing goes along with it")
+        raise NotConjugate("no variable is rescaled with it")
     moved = [rv for rv in degrees if rv in means and rv not in factors]
     return Ray(
         tuple(degrees),
@@ -305,15 +305,15 @@ def _apart(model: pm.Model, factors: Degrees, of_scales: Degrees) -> dict[Tensor
 def _require_moved_alike(
     child: TensorVariable, scales: Degrees, degrees: Degrees, seen_by: Iterable[Scaled]
 ) -> None:
-    """Check that a child depends on what is moved by one power of it in all entries."""
+    """Check that a child depends on the moved variables by one power of it in all entries."""
     if child in scales:
         raise NotConjugate(f"{describe(child)} is scaled by another scale of the ray")
     if any(seen.form.where is not None for seen in seen_by):
-        raise NotConjugate(f"some entries of {describe(child)} only are scaled")
+        raise NotConjugate(f"only some entries of {describe(child)} are scaled")
     [role, *_] = [seen.role for seen in seen_by]
     given = [other for i, other in enumerate(parameters(child)) if i != role.scale]
     if given_any(given, degrees):
-        raise NotConjugate(f"more than the scale of {describe(child)} depends on it")
+        raise NotConjugate(f"a parameter other than the scale of {describe(child)} depends on it")
 
 
 def _linear(
@@ -328,15 +328,19 @@ def _linear(
     seen_by = {rv: children(model, rv) for rv in moved}
     for rv, responses in seen_by.items():
         if not _size(context, rv) < sum(_size(context, child) for child in responses):
-            raise NotConjugate(f"{describe(rv)} has as many entries as what is seen of it")
+            raise NotConjugate(f"{describe(rv)} has at least as many entries as its children")
     for child in dict.fromkeys(child for each in seen_by.values() for child in each):
         is_latent = child in model.free_RVs and children(model, child)
         if is_latent or child in stay:
-            raise NotConjugate(f"{describe(child)}, a child of what is moved, is no response")
+            raise NotConjugate(
+                f"{describe(child)}, a child of the moved variables, is not a response"
+            )
         rvs = [rv for rv, responses in seen_by.items() if child in responses]
         [degree, *others] = {degrees[rv] for rv in rvs}
         if others:
-            raise NotConjugate(f"{describe(child)} sees variables of several degrees")
+            raise NotConjugate(
+                f"{describe(child)} depends on variables that are scaled by different powers"
+            )
         found.append((observe(model, child, rvs), degree))
     return tuple(found)
 

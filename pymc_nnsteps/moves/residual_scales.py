@@ -22,7 +22,7 @@ only). At :math:`s e^t`, with the eigenvalues :math:`\lambda_{nj}` of
     v_{nj} = e^{2 p t} + \lambda_{nj} e^{2 q t},
 
 and what further children say, of which s is the scale as well. Where s is the scale of some outputs
-only, or the noise varies with the sample, :math:`\log \det V_n + r_n^T V_n^{-1} r_n` is found by
+only, or the noise differs between samples, :math:`\log \det V_n + r_n^T V_n^{-1} r_n` is found by
 eliminating the outputs in turn, for all samples of the same noise at once. The density is stepped
 in by :mod:`pymc_nnsteps.random.lattice`, whatever the prior. X must be drawn afresh before
 anything else is given it (:mod:`.contract` checks it).
@@ -230,7 +230,7 @@ def find_residual_scales(
                     continue
                 limit = MOST_OUTPUTS if scale.outputs is None else MOST_BY_SAMPLE
                 if n_seen > limit * n_obs:
-                    raise NotConjugate(f"more than {limit} outputs see {describe(a)}")
+                    raise NotConjugate(f"more than {limit} outputs depend on {describe(a)}")
                 scales.append(scale)
             except NotConjugate as reason:
                 reasons[law.draws[0]] = f"not drawn without {describe(a)}: {reason}"
@@ -288,14 +288,14 @@ def residual_scale(
     if len({seen.form.exponent for seen in seen_above}) > 1:
         raise NotConjugate(f"the scales of {names} are different powers of it")
     if seen_above and not likelihood.sees_entries_once:
-        raise NotConjugate(f"{names} may see an entry of {describe(a)} twice")
+        raise NotConjugate(f"{names} may depend on an entry of {describe(a)} twice")
     for seen in seen_above:
         if not likelihood.has_no_zero_factor(seen.child):
             raise NotConjugate(f"the factor of {describe(a)} in {describe(seen.child)} may be zero")
     elsewhere = tuple(scaled.values())
     for seen in (*parts, *elsewhere):
         if seen.form.where is not None:
-            raise NotConjugate(f"a condition picks the scale of {describe(seen.child)}")
+            raise NotConjugate(f"a condition selects the scale of {describe(seen.child)}")
     for seen in elsewhere:
         if seen.role.mixing is not None or given_any([seen.value, *parameters(seen.child)], [a]):
             raise NotConjugate(f"{describe(seen.child)} has the same scale in another way")

@@ -300,7 +300,7 @@ def _columns(model: pm.Model, product: Product, effects: TensorVariable) -> Desi
     u, [v], columns = product.up, product.down, product.columns
     n_columns = len(columns) // 2
     if not u.ndim == v.ndim == effects.ndim + n_columns == 1 + n_columns:
-        raise NotConjugate("these are no rows and columns of a matrix")
+        raise NotConjugate("these are not the rows and columns of a matrix")
     if not children(model, u) == children(model, v) == children(model, effects):
         raise NotConjugate("they have different children")
     [row], [other] = ([axis for axis in range(rv.ndim) if axis != columns.get(rv)] for rv in (u, v))
@@ -311,10 +311,10 @@ def _columns(model: pm.Model, product: Product, effects: TensorVariable) -> Desi
         seen = [link and replace(link, axis=link.axis - row) for link in of_u.links[: child.ndim]]
         alike = all(map(same_link, seen, of_effects.links))
         if not alike or (of_v.linked_axes, of_effects.linked_axes) != ({other}, {0}):
-            raise NotConjugate(f"{describe(child)} sees other rows")
+            raise NotConjugate(f"{describe(child)} depends on other rows")
         shares.add(_number(of_u) / _number(of_effects))
     if len(shares) > 1:
-        raise NotConjugate("children see different shares of them")
+        raise NotConjugate("children depend on them in different proportions")
     step = pt.expand_dims(pt.eye(u.shape[1 - row]), other) if columns else pt.ones((1, 1))
     by_row = u.dimshuffle(row, 1 - row if columns else "x")
     return {v: step, effects: -shares.pop() * by_row}
@@ -324,7 +324,7 @@ def _number(term: Term) -> float:
     """By which all entries of a variable are multiplied."""
     known = constant_or_none(term.whole().coefficient)
     if known is None or len(np.unique(known)) != 1 or not known.all():
-        raise NotConjugate("a child sees no known share of it")
+        raise NotConjugate("a child does not multiply all of it by one known number")
     return float(known.flat[0])
 
 

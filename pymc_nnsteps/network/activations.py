@@ -61,7 +61,7 @@ def gated(
         for gamma, z in (factors, factors[::-1]):
             if gamma in model.free_RVs and has_law(model, gamma, BernoulliRV):
                 return gamma, z
-    raise NotConjugate(f"the mean of {describe(a)} is not read as gamma * z with gates gamma")
+    raise NotConjugate(f"the mean of {describe(a)} is not recognised as gamma * z with gates gamma")
 
 
 def temperature_of(gamma: TensorVariable, z: TensorVariable) -> TensorVariable | None:
@@ -75,8 +75,8 @@ def temperature_of(gamma: TensorVariable, z: TensorVariable) -> TensorVariable |
         if quotient is not None and quotient[0] is z:
             return quotient[1]
     raise NotConjugate(
-        f"the probability of {describe(gamma)} is not read as sigmoid(z / T) with the z of its "
-        "activations and a number T"
+        f"the probability of {describe(gamma)} is not recognised as sigmoid(z / T) with the z of "
+        "its activations and a number T"
     )
 
 
@@ -112,13 +112,15 @@ def read_decision(model: pm.Model, z: TensorVariable, y: TensorVariable) -> Thre
     if is_a(y, BernoulliRV):
         return _threshold(model, z, y)
     if not is_a(y, CategoricalRV):
-        raise NotConjugate(f"child {describe(y)} is {distribution(y)}, not a decision")
+        raise NotConjugate(
+            f"child {describe(y)} is {distribution(y)}, not Bernoulli or Categorical"
+        )
     [p] = parameters(y)
     if not _is_one_hot_argmax(p, z, known_shape(model, z)):
         if _operations(model, z, p).isdisjoint({Argmax, scalar.EQ, scalar.NEQ}):
             raise NotConjugate(
                 f"child {describe(y)} is {distribution(y)} with probabilities such as those of a "
-                "softmax or an ordered law, not a decision by its largest entry"
+                "softmax or an ordered model, not the index of its largest entry"
             )
         raise NotConjugate(
             f"the probabilities of child {describe(y)} are not the indicator of its largest "
@@ -139,7 +141,9 @@ def _threshold(model: pm.Model, z: TensorVariable, y: TensorVariable) -> Thresho
         ((0.0, 0.0), (0.0, 1.0)),
         ((0.0, 1.0), (0.0, 0.0)),
     ):
-        raise NotConjugate(f"the probability of child {describe(y)} is not 0 or 1 by a threshold")
+        raise NotConjugate(
+            f"the probability of child {describe(y)} is not the indicator of a threshold"
+        )
     return Threshold(step.knots[0], step.lines[1] == (0.0, 1.0))
 
 

@@ -218,7 +218,7 @@ def _reshaped(axis: int, node: Apply) -> RowAxis:
         old, new = ([i for i in run if not x.type.broadcastable[i]] for x, run in arrays)
         if old == [axis] and len(new) == 1:
             return Rows(new[0])
-    raise MixesRows("is not known to leave units whole")
+    raise MixesRows("is not known to keep units whole")
 
 
 def _axis_of_signs(op: Op, node: Apply, places: Sequence[RowAxis]) -> RowAxis:
@@ -300,11 +300,11 @@ class _Search(ABC):
             place = self._of_parameters(known, rv)
             if place is not None and known.get(rv) != place:
                 if rv not in self._model.free_RVs or rv in known:
-                    raise MixesRows(f"{describe(rv)} tells units apart")
+                    raise MixesRows(f"{describe(rv)} distinguishes the units")
                 return {rv: place}
         for term in self._model.potentials:
             if self._place(known, term) is not None and not self.keeps_sums:
-                raise MixesRows(f"{describe(term)} changes")
+                raise MixesRows(f"{describe(term)} would change")
         return {}
 
     def _of_parameters(
@@ -326,11 +326,13 @@ class _Search(ABC):
             first = rv.ndim - n_batch
             if place is not None:
                 if place.axis >= n_batch or not self._may_change(rv, i):
-                    raise MixesRows(f"{describe(rv)} sees units together")
+                    raise MixesRows(f"{describe(rv)} depends on several units at once")
                 found = replace(place, axis=first + place.axis)
             elif rv in known and self._has_to_change(rv, i, known[rv].axis - first):
                 lacking = parameter, replace(known[rv], axis=known[rv].axis - first)
-                raise MixesRows(f"{describe(rv)} has parameters of their own for units", lacking)
+                raise MixesRows(
+                    f"{describe(rv)} has different parameters for different units", lacking
+                )
         return found
 
     def _behind(
@@ -398,7 +400,7 @@ class _Turned(_Search):
     @override
     def _require_law(self, rv: TensorVariable) -> None:
         if kind_of(rv) not in LOCATIONS or rv not in unconstrained(self._model):
-            raise MixesRows(f"{describe(rv)} has no symmetric law")
+            raise MixesRows(f"{describe(rv)} has no symmetric distribution")
 
     @override
     def _may_change(self, rv: TensorVariable, i: int) -> bool:

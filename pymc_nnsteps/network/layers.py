@@ -98,8 +98,8 @@ def layer_of(model: pm.Model, rv: TensorVariable) -> Layer:
         if has_law(model, component, NormalRV):
             return Mixture(weights, *parameters(component))
     raise NotConjugate(
-        f"{describe(rv)} depends on the inputs and is {law_as_stated(model, rv)}; known are layers "
-        "that are Normal, Bernoulli or mixtures of normals of one kind"
+        f"{describe(rv)} depends on the inputs and is {law_as_stated(model, rv)}; a layer must be "
+        "Normal, Bernoulli or a mixture of normals of one kind"
     )
 
 
@@ -161,7 +161,7 @@ def _linear_map(
                 if W in model.free_RVs and None not in (*W.type.shape, *b.type.shape):
                     return x, W, b
     raise NotConjugate(
-        f"{describe(z)} is not read as x @ W.T + b with free variables W and b of known shape"
+        f"{describe(z)} is not recognised as x @ W.T + b with free variables W and b of known shape"
     )
 
 
@@ -200,4 +200,4 @@ def _only_column(y: TensorVariable, mean: TensorVariable) -> TensorVariable:
         value = getattr(column, "data", column)
         if indices[0] == slice(None) and value == 0 and node.inputs[0].type.shape[1] == 1:
             return unwrapped(node.inputs[0])
-    raise NotConjugate(f"the mean of {describe(y)} is not read as z[:, 0] of one output")
+    raise NotConjugate(f"the mean of {describe(y)} is not recognised as z[:, 0] of one output")

@@ -30,7 +30,7 @@ class Network:
         if not depends_on(layer.mean, {self.inputs}):
             raise NotConjugate(
                 f"{describe(rv)} depends on the inputs, but its mean does not, so that predict "
-                "cannot take it for a layer; write what it takes from the inputs as numbers."
+                "cannot treat it as a layer; pass what it takes from the inputs as constants."
             )
         repeated = [
             one and length_of(self.model, rv, axis) != 1
@@ -38,8 +38,8 @@ class Network:
         ]
         if layer.mean.ndim != rv.ndim or any(repeated):
             raise NotConjugate(
-                f"predict needs a mean of {describe(rv)} for each of its entries; it has the shape "
-                f"{layer.mean.type.shape}, which is repeated."
+                f"predict needs a mean of {describe(rv)} for each of its entries; its mean has the "
+                f"shape {layer.mean.type.shape} and is broadcast."
             )
         return layer
 
@@ -104,17 +104,17 @@ def response_of(
         )
     if len(observed) == 1 or (observed and any_response):
         return observed[0]
-    found = "none: give the network of one this pm.Data itself, not the array in it"
+    found = "none: compute the mean of one from this pm.Data itself, not from the array in it"
     if potentials:
         found = (
-            f"only the potential {describe(potentials[0])}, which tells no distribution of "
-            "targets: give predict as output= the name of a pm.Deterministic for function values"
+            f"only the potential {describe(potentials[0])}, which defines no distribution of "
+            "targets: for function values, pass the name of a pm.Deterministic as output="
         )
     if observed:
         found = (
-            f"{', '.join(map(describe, observed))}: give predict as output= the name of a "
-            "pm.Deterministic for function values, or that of one of them for probabilities and "
-            "responses; log_likelihood takes all of them"
+            f"{', '.join(map(describe, observed))}: pass as output= the name of a pm.Deterministic "
+            "for function values, or that of one of these for probabilities and responses; "
+            "log_likelihood takes all of them"
         )
     raise NotConjugate(
         f"there must be one observed variable that depends on {describe(inputs)}; the model has "

@@ -113,7 +113,7 @@ def partial_dependence(
     rows = positive_integer("rows", rows)
     prob = positive_number("prob", prob, below=1)
     model = model_to_read(model)
-    container = input_container("features", model, inputs)
+    container = input_container("features", model, inputs, output)
     wanted = list(features) if isinstance(features, list | tuple | np.ndarray) else [features]
     columns = [find_column("features", model, container, each) for each in wanted]
     if len(columns) not in (1, 2) or columns[0] in columns[1:]:

@@ -99,7 +99,9 @@ class ImputedColumn(_Imputed):
         """Standard deviation of an entry given other columns."""
         sigma = parameters(self.entries)[1]
         if not all(sigma.type.broadcastable):
-            raise NotConjugate(f"the standard deviation of {describe(self.entries)} varies")
+            raise NotConjugate(
+                f"the standard deviation of {describe(self.entries)} is not constant"
+            )
         return sigma.flatten()[0] if sigma.ndim else sigma
 
 
@@ -112,7 +114,7 @@ class ImputedCategory(_Imputed):
         """Probabilities of the levels, shape (n_levels,)."""
         shares: TensorVariable = parameters(self.entries)[-1]
         if not all(shares.type.broadcastable[:-1]):
-            raise NotConjugate(f"the shares of {describe(self.entries)} vary")
+            raise NotConjugate(f"the probabilities of {describe(self.entries)} are not constant")
         return shares[0] if shares.ndim > 1 else shares
 
     @property
@@ -297,7 +299,9 @@ def _observed(model: pm.Model, column: _Imputed) -> tuple[TensorVariable, int]:
             ):
                 known = model.rvs_to_values[rv].shape[0].eval(mode="FAST_COMPILE")
                 return rv, int(known) + len(column.rows)
-        raise NotConjugate(f"no observed variable has the law of {describe(column.entries)}")
+        raise NotConjugate(
+            f"no observed variable has the distribution of {describe(column.entries)}"
+        )
     sigma = parameters(column.entries)[1]
     for rv in model.observed_RVs:
         if not has_law(model, rv, NormalRV):
@@ -309,7 +313,7 @@ def _observed(model: pm.Model, column: _Imputed) -> tuple[TensorVariable, int]:
         every = np.sort(np.append(rows, column.rows))
         if np.array_equal(every, np.arange(len(every))):
             return rv, len(every)
-    raise NotConjugate(f"no observed variable has the law of {describe(column.entries)}")
+    raise NotConjugate(f"no observed variable has the distribution of {describe(column.entries)}")
 
 
 def _drawn_numbers(
@@ -356,7 +360,7 @@ def _drawn_levels(
     if not has_law(model, category.entries, CategoricalRV):
         raise NotConjugate(f"{name} is not Categorical, or a potential depends on it")
     if depends_on(category.shares, {category.before}):
-        raise NotConjugate(f"the shares of {name} depend on other columns")
+        raise NotConjugate(f"the probabilities of {name} depend on other columns")
     below = (1 + pt.erf(noise / np.sqrt(2))) / 2
     level = pt.gt(below[:, None], pt.cumsum(category.shares)[:-1]).sum(axis=1)
     return category.indicators[level] @ np.eye(n_features)[category.numbers]
@@ -373,7 +377,7 @@ def _line(
     if not has_law(model, column.entries, NormalRV):
         raise NotConjugate(f"{name} is not Normal, or a potential depends on it")
     if not set(_columns_used(column)).issubset(completed):
-        raise NotConjugate(f"the mean of {name} depends on columns that are completed after it")
+        raise NotConjugate(f"the mean of {name} depends on columns that are imputed after it")
     rows = column.before.type()
     try:
         with declined_as(f"the mean of {name} is not linear in other columns"):

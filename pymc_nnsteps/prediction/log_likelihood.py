@@ -128,7 +128,8 @@ def log_likelihood(
     """
     posterior = thinned(posterior_with_draws(idata), num_samples)
     model = model_to_read(model)
-    container = input_container("idata", model, inputs)
+    first = var_names if var_names is None or isinstance(var_names, str) else [*var_names, None][0]
+    container = input_container("idata", model, inputs, first)
     noise_draws = positive_integer("noise_draws", noise_draws)
     rng = np.random.default_rng(random_seed)
     networks = _networks(model, container, var_names)
@@ -241,7 +242,7 @@ def _integrator(
     if len(rows[0]) != len(y):
         raise ValueError(
             f"{name} has {len(rows[0])} rows, but {network.y.name} {len(y)}; set both with "
-            "pm.set_data, or make the model anew where targets are missing."
+            "pm.set_data, or build the model again where targets are missing."
         )
     return Integrator(network, rows, y, noise_draws, rng)
 

@@ -131,16 +131,20 @@ def group_numbers(
 ) -> object:
     """Values given for some data, with labels of groups replaced by their numbers.
 
-    New labels, where they may be, are numbered on; numbers are left as they are.
+    New labels, where they may be, are numbered on. Integers are numbers, unless the labels are
+    integers as well: then they may be either.
     """
     if isinstance(given, pd.Series) and pd.api.types.is_numeric_dtype(given.dtype):
-        return given
-    array = as_array(name, given)
-    if array.dtype.kind not in "OUTM" or not numbers_groups(model, data):
+        array = given.to_numpy()
+    else:
+        array = as_array(name, given)
+    if array.dtype.kind not in "OUTMiuf" or not numbers_groups(model, data):
         return given
     if not array.size:
         return array.astype("int64")
-    labels = _labels(model, data)
+    labels = pd.Index(_labels(model, data)).tolist()
+    if array.dtype.kind in "iuf" and not _are_labels(name, array, labels, sample_new_groups):
+        return given
     if not labels:
         raise ValueError(
             f"{name} must be numeric; got dtype {array.dtype}; number the groups, or give the "
@@ -150,7 +154,7 @@ def group_numbers(
     missing = np.flatnonzero(pd.isna(asked))
     if len(missing):
         raise ValueError(f"{name} has {len(missing)} missing labels; remove those rows.")
-    numbers = {label: number for number, label in enumerate(pd.Index(labels).tolist())}
+    numbers = {label: number for number, label in enumerate(labels)}
     unknown = [label for label in dict.fromkeys(asked) if label not in numbers]
     if unknown and not sample_new_groups:
         raise ValueError(
@@ -160,6 +164,26 @@ def group_numbers(
     numbers |= {label: number for number, label in enumerate(unknown, len(labels))}
     found = np.array([numbers[label] for label in asked]).reshape(array.shape)
     return pd.Series(found, given.index) if isinstance(given, pd.Series) else found
+
+
+def _are_labels(
+    name: str, given: np.ndarray, labels: Sequence[object], sample_new_groups: bool
+) -> bool:
+    """Whether whole numbers are labels of groups, and not numbers of these."""
+    numbers = {label: number for number, label in enumerate(labels)}
+    asked = list(dict.fromkeys(given.ravel().tolist()))
+    is_other = {type(label) for label in labels} != {int} or not np.isfinite(given).all()
+    if is_other or numbers.keys().isdisjoint(asked) or list(numbers) == list(numbers.values()):
+        return False
+    n_new = len(asked) if sample_new_groups else 0
+    if min(asked) < 0 or max(asked) >= len(labels) + n_new:
+        return True
+    if not numbers.keys() >= set(asked) or all(numbers[each] == each for each in asked):
+        return False
+    raise ValueError(
+        f"{name} holds {listed(asked)}, which are labels of groups and numbers of other ones; pass "
+        "labels in an array with dtype=object (model.coords has those of numbered groups)."
+    )
 
 
 def numbers_groups(model: pm.Model, data: Variable) -> bool:
@@ -233,8 +257,8 @@ def lengths_with_new_groups(
     used_otherwise = set(ancestors(outputs, blockers=picked))
     for effect in used_otherwise.intersection(lengths):
         raise ValueError(
-            f"{argument} has rows of new groups, but {describe(effect)} enters the output not only "
-            "by the entry of each row's group, so that it would change with new ones."
+            f"{argument} has rows of new groups, but {describe(effect)} enters the output other "
+            "than by the entry of each row's group, so that new groups would change it."
         )
     return {rv: lengths[stand_in] for rv, stand_in in weights.items() if stand_in in lengths}
 

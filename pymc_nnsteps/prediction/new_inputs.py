@@ -112,7 +112,7 @@ def predict(
     inputs : str, optional
         Name of the data container that ``X_new`` replaces. By default ``"inputs"``, or the only
         table (if there is none, the only array) on which an observed variable's parameters or a
-        potential depend.
+        potential depend; with ``output``, that on which this depends.
     output : str, optional
         With ``kind="function"`` the name of the ``pm.Deterministic`` to compute, such as that of
         one of several networks (:mod:`pymc_nnsteps.models.blocks`); with the other kinds the name
@@ -187,7 +187,7 @@ def predict(
     posterior, samples = unstacked(idata)
     model = model_to_read(model)
     posterior = thinned(posterior, num_samples)
-    container = input_container("X_new", model, inputs)
+    container = input_container("X_new", model, inputs, output)
     if groups is not None:
         X_new = _with_groups(X_new, groups, model, container)
     predicted = _predicted(
@@ -258,7 +258,7 @@ def function_values(
     idata: Any, X: object, model: pm.Model, inputs: str | None, output: str | None = None
 ) -> xr.DataArray:
     """Pass inputs through the network, as :func:`predict` does."""
-    container = input_container("X", model, inputs)
+    container = input_container("X", model, inputs, output)
     return _predicted("function", "X", X, posterior_of(idata), model, container, output)
 
 
@@ -382,25 +382,32 @@ def _at(
     return table, rows, network, lengths
 
 
-def input_container(argument: str, model: pm.Model, name: str | None) -> TensorSharedVariable:
+def input_container(
+    argument: str, model: pm.Model, name: str | None, output: int | str | None = None
+) -> TensorSharedVariable:
     """The data container of this name, or the one that holds the network's inputs.
 
-    ``argument`` is what the caller calls the inputs, for messages.
+    The network is that of ``output``, if given. ``argument`` is what the caller calls the inputs,
+    for messages.
     """
     containers = {data.name: data for data in model.data_vars}
     tables = list(containers)
     if name is None:
+        of_output = isinstance(output, str) and output in model.named_vars
         stated = [
             *model.potentials,
             *(each for rv in model.observed_RVs for each in parameters(rv)),
         ]
+        if of_output:
+            stated = [model[output]]
         used = [
             data
             for data in model.data_vars
             if data.ndim > 0 and any(depends_on(each, {data}) for each in stated)
         ]
         tables = [data.name for data in used if data.ndim == 2] or [data.name for data in used]
-        name = "inputs" if "inputs" in containers else tables[0] if len(tables) == 1 else None
+        has_default = "inputs" in (tables if of_output else containers)
+        name = "inputs" if has_default else tables[0] if len(tables) == 1 else None
     if name not in containers:
         known = ", ".join(containers) or "none"
         advice = "put the network's inputs in pm.Data"

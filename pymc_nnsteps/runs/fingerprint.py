@@ -74,8 +74,8 @@ def writing(place: str | Path) -> Iterator[None]:
 def damaged(what: str) -> ValueError:
     """The error for a part of a run that is not as it was written."""
     return ValueError(
-        f"{what} is lost or damaged; bring it back from a copy, or begin the run again elsewhere: "
-        "with the same random_seed it has the same draws."
+        f"{what} is lost or damaged; restore it from a copy, or start the run again elsewhere: the "
+        "same random_seed gives the same draws."
     )
 
 
@@ -187,13 +187,14 @@ class Fingerprint:
         other = self.other_versions()
         if decisive := [other[name] for name in DECISIVE if name in other]:
             raise ValueError(
-                f"{place} was begun with {', '.join(decisive)}: a run goes on with the versions "
-                "that it was begun with, since others may draw from other laws; go on with those."
+                f"{place} was started with {', '.join(decisive)}: a run must continue with the "
+                "same versions, because others may draw differently; install those."
             )
         if other:
             warnings.warn(
-                f"{place} was begun with {', '.join(other.values())}: its law is the same, but "
-                "draws from here on may be others than those of one uninterrupted run.",
+                f"{place} was started with {', '.join(other.values())}: it has the same "
+                "distribution, but draws from here on may differ from those of one uninterrupted "
+                "run.",
                 stacklevel=2,
             )
 
@@ -208,8 +209,8 @@ class Fingerprint:
         self.require_versions(place)
         if found := self.differences(other):
             raise ValueError(
-                f"{place} holds a run that differs in {', '.join(found)}; go on with what it was "
-                "begun with, or keep this run elsewhere."
+                f"{place} holds a run that differs in {', '.join(found)}; continue with what it "
+                "was started with, or store this run elsewhere."
             )
 
 

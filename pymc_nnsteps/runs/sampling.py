@@ -352,7 +352,7 @@ def _advance(store: Store, client: Any, progressbar: bool) -> None:
         tasks.saying(
             lambda: (
                 f"{sum(store.standing())} of {total} draws are in the store, and "
-                f"nns.resume({store.location!r}) goes on."
+                f"nns.resume({store.location!r}) continues."
             )
         ),
         tasks.bar("Sampling", sum(standing), total, progressbar) as grow,

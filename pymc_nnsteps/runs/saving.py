@@ -192,7 +192,9 @@ def _of_run(path: str | Path, trust: bool) -> Saved:
     stored = Store(location_of(path))
     _require_trust(f"{path} is the store of a run", trust)
     if any(done < stored.draws for done in stored.standing()):
-        raise ValueError(f"{path} is the store of a run that has not ended; go on by nns.resume.")
+        raise ValueError(
+            f"{path} is the store of a run that has not ended; continue it with nns.resume."
+        )
     model = cloudpickle.loads(cloudpickle.dumps(run_of(stored).model))
     return Saved(model, resume(path, compute_convergence_checks=False, progressbar=False))
 

@@ -43,7 +43,7 @@ class Store:
         self.location = location
         if Path(location).is_file():
             raise ValueError(
-                f"{location} is a file, and a run is a folder: nns.load reads files of nns.save, "
+                f"{location} is a file, but a run is a folder: nns.load reads files of nns.save, "
                 "and only runs of nns.sample_distributed can be continued."
             )
         zarr = needed("zarr")
@@ -53,9 +53,9 @@ class Store:
             attributes = dict(self._group.attrs)
         if "fingerprint" not in attributes:
             raise ValueError(
-                f"{location} holds no run, one whose beginning was cut short, or one that has lost "
-                "its .zgroup or .zattrs: bring these back from a copy, or move away what is there, "
-                "and begin with nns.sample_distributed."
+                f"{location} holds no run, one that was interrupted at its start, or one that has "
+                "lost its .zgroup or .zattrs: restore these from a copy, or move the folder away "
+                "and start with nns.sample_distributed."
             )
         self.identity: str = attributes["identity"]
         self.chains: int = attributes["chains"]
@@ -197,8 +197,8 @@ class Store:
 
 def _is_there(location: str) -> ValueError:
     return ValueError(
-        f"{location} is there already: nns.resume goes on with a run; remove it, or give another "
-        "store, for a new one."
+        f"{location} exists already: nns.resume continues a run; remove the folder, or give "
+        "another store, for a new one."
     )
 
 

@@ -87,7 +87,7 @@ def _number_of_rows(model: pm.Model, exchanged: Collection[str]) -> int:
     unknown = sorted(set(exchanged) - known.keys())
     if unknown or not exchanged:
         raise ValueError(
-            f"shards must exchange data containers of the model, {', '.join(sorted(known))}; got "
+            f"shards must replace data containers of the model, {', '.join(sorted(known))}; got "
             f"{', '.join(unknown) or 'none'}."
         )
     lengths = {name: known[name].get_value(borrow=True).shape[:1] for name in exchanged}
@@ -120,8 +120,8 @@ def _variables_of_rows(
             raise NotConjugate(_why_not_by_row(rv, reason, n_rows)) from None
         if is_observed and (data is not None or is_of_rows) and data != Rows(0):
             raise NotConjugate(
-                f"{describe(rv)} is observed with values that belong to no shard; give it a "
-                "pm.Data container that each shard exchanges"
+                f"{describe(rv)} is observed with values that belong to no shard; put them in a "
+                "pm.Data container that each shard replaces"
             )
         if is_of_rows or data is not None:
             found.add(rv)
@@ -136,8 +136,8 @@ def _require_no_gaps(
     name = str(rv.name).removesuffix("_unobserved")
     if name != rv.name and f"{name}_observed" in model.named_vars and depends_on(rv, containers):
         raise NotConjugate(
-            f"{name} has missing observations, of which shards have different numbers; leave "
-            "out the rows that have any, in the model and in the shards"
+            f"{name} has missing observations, whose number differs between shards; leave out "
+            "their rows, in the model and in the shards"
         )
 
 
@@ -156,7 +156,7 @@ def _is_of_rows(
     for (parameter, place), core in zip(given, cores, strict=True):
         require_aligned(parameter, place, rv.ndim - op.ndim_supp + core)
     if size is not None and length != Lengths(0):
-        raise MixesRows(f"{describe(rv)} has a length of its own", (rv, Rows(0)))
+        raise MixesRows(f"{describe(rv)} has a fixed length", (rv, Rows(0)))
     return True
 
 
@@ -166,9 +166,9 @@ def _why_not_by_row(rv: TensorVariable, reason: MixesRows, n_rows: int) -> str:
     [lacking, _] = reason.lacking
     of = "" if lacking is rv else f" of {describe(rv)}"
     return (
-        f"{describe(lacking)} has an entry for each row{of}, but is stated for {n_rows} rows: put "
-        "data into a pm.Data container that each shard exchanges, and state the lengths of "
-        "variables by that of one"
+        f"{describe(lacking)} has an entry for each row{of}, but is fixed at {n_rows} rows; put "
+        "data in pm.Data containers that each shard replaces, and take the lengths of variables "
+        "from one of these"
     )
 
 
@@ -184,14 +184,15 @@ def _require_sums(
         return
     if not isinstance(conditional, Additive):
         raise NotConjugate(
-            f"{names}: what {', '.join(map(describe, told))} says of it, row by row, is no sum"
+            f"{names}: its conditional given {', '.join(map(describe, told))} is not known "
+            "from sums over rows"
         )
     for child in told:
         link = conditional.link(child, 0)
         if link is not None and link.index is None:
             raise NotConjugate(
-                f"{names} has an entry for each row of {describe(child)}, but a shape that is the "
-                "same in each shard; state its length by that of a pm.Data container"
+                f"{names} has an entry for each row of {describe(child)}, but the same shape in "
+                "each shard; take its length from a pm.Data container"
             )
 
 

@@ -148,8 +148,8 @@ RUN = "run.pickle"
 ATTEMPTS = 5
 """Maximal number of times that workers are lost between two checkpoints."""
 
-KEPT = "the same call goes on from its last checkpoint."
-NOT_KEPT = "with store= a run can go on."
+KEPT = "the same call continues from its last checkpoint."
+NOT_KEPT = "with store= a run can continue."
 
 
 @dataclass
@@ -308,7 +308,7 @@ def _last(run: ShardedRun, record: RunFile | None, lost: Exception) -> ShardedRu
     """The run at its last checkpoint, or before its beginning."""
     if record is None:
         raise RuntimeError(
-            "the worker of a shard was lost; with store= a run goes on from its last checkpoint."
+            "the worker of a shard was lost; with store= a run continues from its last checkpoint."
         ) from lost
     return record.read() or ShardedRun(run.entropy)
 

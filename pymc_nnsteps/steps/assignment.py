@@ -91,7 +91,7 @@ def assign(
             steps = CompoundStep(steps)
     if any(isinstance(each, PopulationArrayStepShared) for each in flatten_steps(steps)):
         raise ValueError(
-            "step has chains that depend on each other, which cannot be run apart; use another."
+            "the chains of step depend on each other, and cannot run separately; use another step."
         )
     return steps, get_default_tune_steps(steps, tune), points
 
@@ -104,7 +104,7 @@ SAMPLER = "pymc.sampling.mcmc"
 
 WIDE_REASON = (
     f"hidden weights of a network with {WIDE} readout columns or more, so that their posterior is "
-    "near their Gaussian prior, which PCNL leaves as it is"
+    "near their Gaussian prior, which PCNL preserves"
 )
 """Reason shown by :func:`~pymc_nnsteps.explain`."""
 
@@ -239,10 +239,13 @@ def beside_gibbs(model: pm.Model) -> list[tuple[TensorVariable, str, str]]:
         elif rv not in weights:
             step, why = (
                 _of_pymc(rv),
-                "others are for networks with latent layers or learnt scales",
+                "other steps are for networks with latent layers or learnt scales",
             )
         else:
-            step, why = _of_pymc(rv), f"HMC does not take the weights of the network, as {unmoved}"
+            step, why = (
+                _of_pymc(rv),
+                f"HMC does not take the weights of the network, because {unmoved}",
+            )
         found.append((rv, step, why))
     return found
 
@@ -293,7 +296,7 @@ def _why_not_moved(
     if strange:
         return f"{', '.join(map(describe, strange))} would be left to other steps"
     if functional.isdisjoint(moved):
-        return "no weights of it are left"
+        return "none of its weights are left"
     if len(moved) == len(left):
         return "Gibbs draws no scales of them"
     try:

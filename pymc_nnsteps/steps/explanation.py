@@ -1,5 +1,6 @@
 """The plan of a Gibbs sweep, and the variables left to other steps."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pymc as pm
@@ -11,6 +12,7 @@ from pymc_nnsteps.graphs.shapes import require_fitting_data, shapes_of
 from pymc_nnsteps.laws.recognition import recognise
 from pymc_nnsteps.moves.contract import Choice, Options, Scan
 from pymc_nnsteps.moves.plan import Explanation, Plan, plan
+from pymc_nnsteps.moves.rays import Ray
 from pymc_nnsteps.network.exchangeable import why_told_apart
 from pymc_nnsteps.steps.assignment import beside_gibbs
 from pymc_nnsteps.steps.imputed_rows import imputed_rows
@@ -82,8 +84,21 @@ def explain(
     sweep, beside = planned(model, options)
     named = tuple((describe(rv), step, why) for rv, step, why in beside)
     by_hmc = [rv for rv, step, _ in beside if step == "HMC"]
-    notes = tuple(_notes(model, by_hmc))
+    notes = (*_of_products(sweep, beside), *_notes(model, by_hmc))
     return replace(sweep.explanation, beside=named, notes=notes, details=details)
+
+
+def _of_products(sweep: Plan, beside: Sequence[tuple[TensorVariable, str, str]]) -> list[str]:
+    """Which factors of matrices that NUTS draws Gibbs would move against each other."""
+    by_nuts = {rv for rv, step, _ in beside if step == "NUTS"}
+    rays = [ray for ray in sweep.sweep if isinstance(ray, Ray) and ray.against]
+    factors = [[rv for rv in ray.draws if rv.ndim > 1 and rv in by_nuts] for ray in rays]
+    pairs = dict.fromkeys(" and ".join(map(describe, each)) for each in factors if len(each) > 1)
+    return [
+        f"the scales of {names} are known by their products only, along which NUTS moves slowly: "
+        "step=nns.Gibbs() moves them against each other, but is not chosen without a network"
+        for names in pairs
+    ][:1]
 
 
 def _notes(model: pm.Model, by_hmc: list[TensorVariable]) -> list[str]:
@@ -98,14 +113,16 @@ def _notes(model: pm.Model, by_hmc: list[TensorVariable]) -> list[str]:
     for move in [*imputed_rows(model, by_gibbs), *imputed_rows(model, by_hmc)]:
         names = ", ".join(describe(column.entries) for column in move.imputation.columns)
         held = f"; noise of {', '.join(map(describe, move.layers))} held" if move.layers else ""
-        notes.append(f"{names} also drawn row by row from their law given known inputs{held}")
+        notes.append(
+            f"{names} also drawn row by row from their distribution given known inputs{held}"
+        )
     layers = [
         units for moved in (by_gibbs, [*by_hmc, *along]) for units in relabelled_units(model, moved)
     ]
     for units in layers:
         names = ", ".join(map(describe, units.axes))
-        turned = ["; with signs of " + ", ".join(sorted(map(describe, s))) for s in units.signs]
-        notes.append(f"units relabelled at random: {names}{''.join(turned)}")
+        turned = ["; with the signs of " + ", ".join(sorted(map(describe, s))) for s in units.signs]
+        notes.append(f"hidden units relabelled at random: {names}{''.join(turned)}")
     relabelled = {rv for units in layers for rv in units.axes}
     for rv in (*by_gibbs, *by_hmc):
         if rv.ndim == 2 and rv not in relabelled and (why := why_told_apart(model, rv)):
@@ -123,5 +140,5 @@ def planned(
     if len(beside) < len(model.free_RVs):
         for rv, step, _ in beside:
             if (law := recognised.pop(rv, None)) is not None:
-                reasons[rv] = f"given to {step}; Gibbs knows its law, {law.name}"
+                reasons[rv] = f"given to {step}; its full conditional is known: {law.name}"
     return plan(model, recognised, options, shapes_of(model), reasons), beside

@@ -221,8 +221,8 @@ class Gibbs(Step):
         if strange:
             require_numbers(model)
             raise ValueError(
-                f"{', '.join(strange)} cannot be drawn at the initial point, where the full "
-                "conditional has no density, such as that of a scale if all values that it scales "
+                f"{', '.join(strange)} cannot be drawn at the initial point, where its full "
+                "conditional is improper, such as that of a scale if all values that it scales "
                 "equal their mean; give it a prior that keeps it from zero, or start elsewhere, "
                 "with initvals."
             )

@@ -95,7 +95,7 @@ class ImputedLevels(Step):
         rvs = list(known) if vars is None else chosen(model, vars)
         if unknown := [describe(rv) for rv in rvs if rv not in known]:
             raise ValueError(
-                f"{', '.join(unknown)} are no missing levels whose rows are known to be "
+                f"{', '.join(unknown)} are not missing levels whose rows are known to be "
                 "independent; leave them to another step."
             )
         self.vars = [model.rvs_to_values[rv] for rv in rvs]

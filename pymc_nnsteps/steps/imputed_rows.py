@@ -126,7 +126,9 @@ def _follow(model: pm.Model, imputation: Imputation, rows: Known) -> RowMove:
     layers, judges = [], {}
     for rv in model.basic_RVs:
         if rv not in laws and any(depends_on(p, entries, barriers) for p in parameters(rv)):
-            raise NotConjugate(f"{describe(rv)} depends on entries apart from the inputs")
+            raise NotConjugate(
+                f"{describe(rv)} depends on missing entries other than through the inputs"
+            )
         stated = [p for p in parameters(rv) if depends_on(p, changed, model.basic_RVs)]
         if not stated:
             continue
@@ -156,7 +158,7 @@ def require_own_rows(imputation: Imputation) -> None:
     if not imputation.holds_own_rows:
         raise ValueError(
             "pm.set_data has changed columns with missing entries, which belong to the model's own "
-            f"rows ({describe(imputation.entries[0])}): build the model anew."
+            f"rows ({describe(imputation.entries[0])}): build the model again."
         )
 
 

@@ -118,7 +118,7 @@ def network_curvature(model: pm.Model, rvs: Sequence[TensorVariable]) -> Network
 def _read(model: pm.Model, rvs: tuple[TensorVariable, ...]) -> NetworkCurvature:
     if beside := moved_with(model, rvs)[len(rvs) :]:
         names = ", ".join(map(describe, beside))
-        raise NotConjugate(f"the transform of {names} depends on what is moved")
+        raise NotConjugate(f"the transform of {names} depends on the moved variables")
     weights = [rv for rv in rvs if prior_kind(model, rv) in PRECISIONS]
     while weights:
         try:
@@ -266,7 +266,7 @@ class Squares:
         op, inputs = expression.owner.op, expression.owner.inputs
         if isinstance(op, REARRANGING):
             if not moving.isdisjoint(inputs[1:]):  # type: ignore[attr-defined]
-                raise NotConjugate("what is moved enters an index or a length")
+                raise NotConjugate("a moved variable enters an index or a length")
             return op(self._square(inputs[0], moving), *inputs[1:])
         if isinstance(op, AdvancedIncSubtensor | IncSubtensor):
             return op(*(self._square(array, moving) for array in inputs[:2]), *inputs[2:])
@@ -277,7 +277,7 @@ class Squares:
             return op(*squares)
         if isinstance(op, Elemwise):
             return _of_numbers(op.scalar_op, squares, [i in moving for i in inputs])
-        raise NotConjugate(f"{op} has no rule for squares")
+        raise NotConjugate(f"{op} is not supported")
 
 
 def _of_numbers(operation: Any, squares: Sequence[Any], moves: Sequence[bool]) -> Any:
@@ -298,7 +298,7 @@ def _of_numbers(operation: Any, squares: Sequence[Any], moves: Sequence[bool]) -
         return square
     if not others and type(operation) in BENT:
         return _bent(square, BENT[type(operation)](square))
-    raise NotConjugate(f"{operation} has no rule for squares")
+    raise NotConjugate(f"{operation} is not supported")
 
 
 def _of_pieces(squares: Sequence[Any]) -> Any:

@@ -192,11 +192,11 @@ def _why_untrained(model: pm.Model) -> str:
         return f"{describe(gaps[0])} are missing inputs; leave out their rows, or pass no starts"
     [rv, *_] = model.observed_RVs
     if not _has_data(model.rvs_to_values[rv]):
-        return f"those of {describe(rv)} are no pm.Data, or have gaps"
+        return f"those of {describe(rv)} are not pm.Data, or have missing values"
     direct = ancestors(parameters(rv), blockers=model.free_RVs)
     if noisy := [each for each in direct if each in model.free_RVs and _has_data(each)]:
         return f"between them and {describe(rv)} is {describe(noisy[0])}, a layer with noise"
-    return f"those of {describe(rv)} also depend on other rows, or on what is no pm.Data"
+    return f"those of {describe(rv)} also depend on other rows, or on values outside pm.Data"
 
 
 def _has_data(variable: Any) -> bool:

@@ -47,7 +47,7 @@ def _problem(model: pm.Model, variable: Variable) -> str:
     sources = stated_in([variable], model.free_RVs)
     if sources:
         names = ", ".join(rv.name for rv in model.free_RVs if rv in sources)
-        return f"{name} is computed from {names}: name what it is computed from"
+        return f"{name} is computed from {names}: name these instead"
     return f"{name} does not belong to this model"
 
 

@@ -443,18 +443,20 @@ def shared_law(network: NetworkPrior) -> GIG:
     laws = [layer.tau for layer in network.layers if layer.tau is not None]
     if len(laws) < len(network.layers):
         raise NotConjugate(
-            "the network has no global scales, which em=True is to fit; leave it out"
+            "em=True fits priors of global scales, but the network has none; leave em out"
         )
     first = laws[0]
     if any(
         (law.nu, law.delta2, law.lambda2) != (first.nu, first.delta2, first.lambda2) for law in laws
     ):
         raise NotConjugate(
-            "em=True fits one prior of global scales for all layers, but theirs differ"
+            "em=True fits one prior of global scales for all layers, but the priors of this "
+            "network differ"
         )
     if first.delta2 > 0 and first.lambda2 > 0 and first.nu != -0.5:
         raise NotConjugate(
-            "em=True fits inverse gamma, gamma and inverse Gaussian priors of global scales; "
-            f"theirs is of order {first.nu:g} with both delta and lambda"
+            "em=True fits inverse gamma, gamma and inverse Gaussian priors of global scales; these "
+            f"have a generalised inverse Gaussian prior with nu={first.nu:g} and both delta and "
+            "lambda"
         )
     return first

@@ -113,9 +113,9 @@ def fit(
     forgetting : float
         Exponent ``k`` of the step size ``(1 + t / delay)**-k`` at batch t, above 1/2 and at most 1.
     delay : float
-        Number of batches before step sizes are much smaller than 1. A fit gets about as far as it
-        would with a number of sweeps over all rows equal to the sum of its step sizes. Shorter for
-        batches of few rows; the paper has 1.
+        Number of batches after which the step size has fallen from 1 to ``2**-forgetting``. The sum
+        of the step sizes is about the number of sweeps over all rows that fit as closely. Use a
+        smaller value for batches of few rows; the paper uses 1.
     local_sweeps : int
         Maximal number of updates of the gates and activations of a batch before the step.
     cores : int
@@ -169,7 +169,7 @@ def fit(
         positive_integer("local_sweeps", local_sweeps),
     )
     if schedule.forgetting <= 0.5:
-        raise ValueError(f"forgetting must be above 1/2, or steps do not settle; got {forgetting}.")
+        raise ValueError(f"forgetting must be above 1/2 for steps to converge; got {forgetting}.")
     if finite_number("zeta", zeta) < 0:
         raise ValueError(f"zeta must be a number from 0 upwards; got {zeta!r}.")
     reading = read_model(model)

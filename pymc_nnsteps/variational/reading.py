@@ -68,7 +68,7 @@ def read_model(model: pm.Model) -> Reading:
         if what in ("unobserved", "missing") and f"{name}_observed" in model.named_vars:
             raise NotConjugate(
                 f"{name} has missing entries, which fit does not impute: leave out the rows with "
-                "NaN, or draw from the posterior by pm.sample"
+                "NaN, or sample the posterior with pm.sample"
             )
     if len(model.observed_RVs) != 1 or model.potentials:
         raise NotConjugate(
@@ -143,7 +143,7 @@ class _ModelReader:
         what = f"the temperature of {describe(dense.gates)}"
         value = self.number(dense.temperature, what)
         if value.size != 1 or not value.item() > 0:
-            raise NotConjugate(f"{what} is not one positive number")
+            raise NotConjugate(f"{what} is not a single positive number")
         return float(value.item())
 
     def noise(self, y: TensorVariable, sigma: TensorVariable) -> TensorVariable:
@@ -151,8 +151,8 @@ class _ModelReader:
         factors, constant = self.variance(sigma)
         if len(factors) != 1 or factors[0].ndim != 1 or np.any(constant != 1):
             raise NotConjugate(
-                f"the standard deviation of {describe(y)} is not read as the root of one free "
-                "variable with an entry for each unit"
+                f"the standard deviation of {describe(y)} is not recognised as the square root of "
+                "one free variable with an entry for each unit"
             )
         if not has_law(self.model, factors[0], InvGammaRV, support=POSITIVE):
             stated = law_as_stated(self.model, factors[0])
@@ -172,8 +172,8 @@ class _ModelReader:
         if [rv.ndim for rv in factors] != [0, 2] or factors[1].type.shape != W.type.shape:
             raise NotConjugate(
                 f"the variance of {describe(W)} is the product of "
-                f"{', '.join(map(describe, factors))}; fit takes one scale for all weights of the "
-                "layer times one for each, or a known variance"
+                f"{', '.join(map(describe, factors))}; fit supports one scale for all weights of "
+                "the layer times one for each, or a known variance"
             )
         return factors[0], factors[1], constant
 
@@ -189,14 +189,17 @@ class _ModelReader:
         free = self.model.free_RVs
         found = [rv for rv in free if rv in stated_in([sigma], free)]
         for rv in found:
-            with declined_as(f"{describe(sigma)} is not the root of a product of free variables"):
+            with declined_as(
+                f"{describe(sigma)} is not the square root of a product of free variables"
+            ):
                 form = monomial(sigma, rv, free)
             carried = [link and (link.axis, link.index) for link in form.term.links]
             own = [(axis, None) for axis in range(rv.ndim)]
             others = [None] * (sigma.ndim - rv.ndim)
             if form.exponent != 0.5 or carried != [*others, *own] or form.where is not None:
                 raise NotConjugate(
-                    f"{describe(sigma)} is not read as the root of a product of free variables"
+                    f"{describe(sigma)} is not recognised as the square root of a product of "
+                    "free variables"
                 )
         if any(None in rv.type.shape for rv in found):
             raise NotConjugate(f"{', '.join(map(describe, found))} have shapes that are not known")
@@ -219,10 +222,12 @@ class _ModelReader:
             for part in (exponents.nu, exponents.delta2, exponents.lambda2)
         )
         if np.any(nu != nu.flat[0]):
-            raise NotConjugate(f"the entries of {describe(rv)} have laws of several orders")
+            raise NotConjugate(f"the entries of {describe(rv)} have priors of different orders")
         for part in (delta2, lambda2):
             if np.any(part == 0) and not np.all(part == 0):
-                raise NotConjugate(f"the entries of {describe(rv)} have laws of several families")
+                raise NotConjugate(
+                    f"the entries of {describe(rv)} have priors of different families"
+                )
         if has_law(self.model, rv, InvGammaRV, support=POSITIVE) and rv.ndim == 1:
             return GIG(float(nu.flat[0]), delta2, lambda2)
         return GIG(float(nu.flat[0]), _squeezed(delta2), _squeezed(lambda2))
@@ -230,7 +235,7 @@ class _ModelReader:
     def number(self, expression: Variable, what: str) -> Numbers:
         """Value of an expression that no random variable enters."""
         if depends_on(expression, set(self.model.basic_RVs)):
-            raise NotConjugate(f"{what} depends on random variables; fit takes it as a number")
+            raise NotConjugate(f"{what} depends on random variables; fit needs a constant")
         value = pt.as_tensor(expression).eval(mode=ONCE)
         return np.asarray(value, dtype=np.float64)
 
@@ -255,7 +260,7 @@ class _ModelReader:
             for role, rv in layer.items():
                 if set(children(self.model, rv)) != expected[role]:
                     raise NotConjugate(
-                        f"{describe(rv)} enters other variables than those of a bow-tie network"
+                        f"{describe(rv)} enters variables outside the bow-tie network"
                     )
             after = maps
 
@@ -298,9 +303,9 @@ def require_density(model: pm.Model, reading: Reading) -> None:
     differences = np.diff(stated) - np.diff(read)
     if not np.all(np.abs(differences) <= tolerance):
         raise NotConjugate(
-            "the log density of the model is not that of the bow-tie network that fit reads in it: "
-            f"between two points they differ by {np.diff(stated)[0]:g} and {np.diff(read)[0]:g}; "
-            "draw from its posterior by pm.sample"
+            "the log density of the model differs from that of the bow-tie network that fit "
+            f"recognises in it: between two points they differ by {np.diff(stated)[0]:g} and "
+            f"{np.diff(read)[0]:g}; sample its posterior with pm.sample"
         )
 
 

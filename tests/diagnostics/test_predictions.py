@@ -119,7 +119,7 @@ def test_predictive_bands_of_two_observed_variables():
     np.testing.assert_allclose(points, np.column_stack([X[:, 0], 10 + Y]))
     plot = nns.plot_predictions(draws, model=model, output="f", kind="function", backend="none")
     assert "data" not in plot.viz.children
-    with pytest.raises(ValueError, match="the model has y, second: give predict as output= the na"):
+    with pytest.raises(ValueError, match="the model has y, second: pass as output= the na"):
         nns.plot_predictions(draws, model=model)
 
 

@@ -524,13 +524,13 @@ DECLINED = {
     "square": (w**2, w, "not linear"),
     "sqr": (pt.sqr(w), w, "not linear"),
     "abs": (abs(w), w, "not linear"),
-    "times itself": (w * w, w, "multiplied with an expression that depends on it"),
+    "times itself": (w * w, w, "multiplied by an expression that depends on it"),
     "norm": ((w * w).sum(), w, "multiplied"),
     "quadratic form": (W.T @ W, W, "on both sides"),
     "two layers share it": (H @ S @ S, S, "on both sides"),
     "denominator": (1 / w, w, "not linear in it"),
     "divided by itself": (w / w.sum(), w, "not linear in it"),
-    "random variable in between": (behind * 2, w, "passes through the random variable behind"),
+    "random variable in between": (behind * 2, w, "enters through the random variable behind"),
     "softmax": (pm.math.softmax(w), w, "not a linear operation"),
     "switch on itself": (pt.switch(pt.gt(w, 0), w, 0.0), w, "not linear in it"),
     "comparison": (pt.gt(w, 0) * 1.0, w, "not linear in it"),
@@ -549,7 +549,7 @@ DECLINED = {
     "kronecker with itself": (pt.linalg.kron(W, W), W, "multiplied"),
     "convolution with itself": (signal.convolve1d(w, w), w, None),
     "convolution of unknown lengths": (signal.convolve1d(X, w), w, "not a linear operation"),
-    "cumulative product": (pt.cumprod(w), w, "product of its entries"),
+    "cumulative product": (pt.cumprod(w), w, "multiplies its entries"),
     "set by itself": (pt.zeros(5)[pt.cast(s, "int64")].set(1.0), s, "index"),
     "set beside it": (w[pt.cast(s, "int64")].set(s), s, "index"),
     "variance": (w.var(), w, None),
@@ -569,7 +569,7 @@ def test_declined_with_a_reason(name):
 def test_axes_joined_into_thousands_of_entries_are_declined():
     """They would be read by a matrix of their squares."""
     Z = pm.Normal.dist(shape=(41, 100))
-    with pytest.raises(NotConjugate, match="joined into one of 4100 entries"):
+    with pytest.raises(NotConjugate, match="flattened into one of 4100 entries"):
         affine(2 * Z.flatten(), {Z})
 
 

@@ -22,6 +22,7 @@ from pymc_nnsteps.graphs.known import (
     POSITIVE,
     UNIT,
     Unknown,
+    distribution,
     has_law,
     has_prior,
     is_onto,
@@ -212,3 +213,21 @@ def _has_laws(expression, part):
         and each not in (RandomVariable, SymbolicRandomVariable)
         for each in flat
     )
+
+
+@pytest.mark.parametrize(
+    ("made", "name"),
+    [
+        (lambda: pm.ZeroInflatedPoisson.dist(0.7, np.ones(3)), "ZeroInflatedPoisson"),
+        (lambda: pm.ZeroInflatedNegativeBinomial.dist(0.5, 1, 2), "ZeroInflatedNegativeBinomial"),
+        (lambda: pm.HurdlePoisson.dist(0.7, 2), "HurdlePoisson"),
+        (lambda: pm.HurdleGamma.dist(0.7, 2, 3.0), "HurdleGamma"),
+        (lambda: pm.NormalMixture.dist([0.3, 0.7], [1.0, 2.0], 1), "NormalMixture"),
+        (
+            lambda: pm.Mixture.dist([0.3, 0.7], [pm.DiracDelta.dist(1), pm.Poisson.dist(3)]),
+            "Mixture of DiracDelta and Poisson",
+        ),
+    ],
+)
+def test_mixtures_are_called_as_they_were_written(made, name):
+    assert distribution(made()) == name

@@ -80,7 +80,7 @@ def test_reads_the_scale_of_a_normal(argument):
         (TAU + 1, "is not a power"),
         (pt.exp(TAU), "is not a power"),
         (TAU**SCALAR, "is not a power"),
-        (TAU.sum(), "does not carry"),
+        (TAU.sum(), "does not keep"),
         (TAU[:, None] * TAU[None, :], "along different axes"),
         (X[pt.cast(TAU, "int64")], "is not a power"),
     ],

@@ -422,43 +422,43 @@ def declined(reason):
     return register
 
 
-@declined("the prior of v, HalfNormal, cannot take up what the scale of an observation leaves")
+@declined("the likelihood has no known bound under the prior of v, HalfNormal")
 def half_normal_variance():
     pm.Normal("y", 0, pt.sqrt(pm.HalfNormal("v")), observed=Y)
 
 
-@declined("the prior of sigma, HalfNormal, cannot take up")
+@declined("no known bound under the prior of sigma, HalfNormal")
 def half_normal():
     pm.Normal("y", 0, pm.HalfNormal("sigma"), observed=Y)
 
 
-@declined("under the prior of v an observation may have any density")
+@declined("the likelihood is unbounded under the prior of v")
 def variance_with_a_gamma_prior_of_few_degrees():
     pm.Normal("y", 0, pt.sqrt(pm.Gamma("v", 3, 2)), observed=Y[:, 0])
 
 
-@declined("under the prior of v an observation may have any density")
+@declined("the likelihood is unbounded under the prior of v")
 def precision_with_an_inverse_gamma_prior_of_few_degrees():
     pm.Normal("y", 0, tau=pm.InverseGamma("v", 3, 2), observed=Y[:, 0])
 
 
-@declined("under the prior of u an observation may have any density")
+@declined("the likelihood is unbounded under the prior of u")
 def unbounded_at_the_upper_level():
     u = pm.Gamma("u", 9, 1)
     pm.Normal("y", 0, tau=pm.Gamma("v", 2, u, shape=3), observed=Y)
 
 
-@declined("more than its location and scale depends on nu")
+@declined("a parameter other than its location and scale depends on nu")
 def degrees_of_freedom():
     pm.StudentT("y", nu=pm.Gamma("nu", 2, 1), mu=0, sigma=1, observed=Y)
 
 
-@declined("more than its location and scale depends on v")
+@declined("a parameter other than its location and scale depends on v")
 def covariance():
     pm.MvNormal("y", np.zeros(3), np.eye(3) * pm.InverseGamma("v", 3, 1), observed=Y)
 
 
-@declined("the potential penalty may have any value")
+@declined("the potential penalty has no known bound")
 def potential():
     mu = pm.Normal("mu")
     pm.Potential("penalty", -(mu**2))
@@ -481,7 +481,7 @@ def unknown_shape():
     pm.Normal("y", 0, tau=v, observed=Y)
 
 
-@declined("more than the scale of child y depends on")
+@declined("a parameter other than the scale of child y depends on")
 def location_depends_on_the_scale():
     v = pm.Gamma("v", 2, 1)
     pm.Normal("y", v, tau=v, observed=Y)
@@ -504,7 +504,7 @@ def unknown_groups():
     pm.Normal("y", 0, tau=pm.Gamma("v", 2, 4, shape=2)[group], observed=Y[:, 0])
 
 
-@declined("the prior of t, HalfCauchy, cannot take up")
+@declined("no known bound under the prior of t, HalfCauchy")
 def upper_level_of_another_family():
     t = pm.HalfCauchy("t", 1)
     pm.Normal("y", 0, tau=pm.Gamma("v", 2, 2 / t), observed=Y)

@@ -852,7 +852,7 @@ def test_nothing_observed():
     """Draws from the prior that pass for a posterior."""
     with pm.Model() as model:
         pm.Normal("x")
-    with pytest.raises(ValueError, match="model has nothing observed; pm"):
+    with pytest.raises(ValueError, match="model has no observed variables; draw"):
         sample(model)
 
 
@@ -933,7 +933,9 @@ def test_no_bound(build):
     """A message without a way out."""
     with pm.Model() as model:
         build()
-    expected = r"has no bound that rejection_sample finds: .*; pass log_bound, an upper bound of"
+    expected = (
+        r"rejection_sample finds no bound of the likelihood: .*; pass log_bound, an upper bound of"
+    )
     with pytest.raises(nns.NotConjugate, match=expected):
         sample(model)
 
@@ -999,7 +1001,9 @@ def test_partly_observed_vectors(bound):
     y = np.ma.masked_array([0.2, 0.3], [0, 1])
     with pm.Model() as model, pytest.warns(pm.exceptions.ImputationWarning):
         pm.MvNormal("y", np.zeros(2), np.eye(2), observed=y)
-    with pytest.raises(ValueError, match=r"^y_observed is a part of vectors, but rejection_sample"):
+    with pytest.raises(
+        ValueError, match=r"^y_observed observes parts of vectors, but rejection_sample"
+    ):
         sample(model, 5, log_bound=bound)
 
 

@@ -155,11 +155,11 @@ DECLINED = {
     "several entries": (lambda: pm.LogNormal("v", 0, 1, shape=3), "a scale of several entries"),
     "of either sign": (
         lambda: pm.TruncatedNormal("v", 1, 1, lower=-1),
-        "TruncatedNormal and not known to be positive",
+        "TruncatedNormal, is not known to be positive",
     ),
     "cut": (
         lambda: pm.LogNormal("v", default_transform=pm.distributions.transforms.Interval(0.5, 2)),
-        "constrained by the transform Interval",
+        "the transform Interval constrains it",
     ),
 }
 

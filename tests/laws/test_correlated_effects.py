@@ -42,5 +42,5 @@ def test_laws_are_those_of_the_model(monkeypatch):
         "evidence_of",
         lambda members, seen: exact(members, replace(seen, precision=2 * seen.precision)),
     )
-    with pytest.raises(AssertionError, match="b: the log density of its law differs"):
+    with pytest.raises(AssertionError, match="b: the log density of its conditional differs"):
         nns.verify(model, random_seed=0)

@@ -85,8 +85,8 @@ def test_the_page_of_laws_lists_all():
 
 
 BEARING = {
-    "interval": (Interval(0.25, 0.5), "constrained by the transform Interval"),
-    "order": (Ordered(), "constrained by the transform Ordered"),
+    "interval": (Interval(0.25, 0.5), "the transform Interval constrains it"),
+    "order": (Ordered(), "the transform Ordered constrains it"),
 }
 
 

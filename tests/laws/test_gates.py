@@ -247,7 +247,7 @@ def test_hard_decisions_are_declined(name):
     with pm.Model() as model:
         g = pm.Bernoulli("g", p=HARD[name](pm.Normal("z", shape=2)))
         pm.Normal("y", g, 0.5, observed=Y[0, :2])
-    with pytest.raises(nns.NotConjugate, match="g: its probability is a hard decision by z"):
+    with pytest.raises(nns.NotConjugate, match="g: its probability is 0 or 1 given z"):
         match(model, g)
 
 

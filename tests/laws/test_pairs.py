@@ -283,18 +283,18 @@ def square_and_variance():
 
 
 DECLINED = {
-    wishart_covariance: "it is not the precision matrix of child y",
-    wishart_elsewhere: "child y is Normal, of which it is no precision matrix",
+    wishart_covariance: "it is not the precision matrix tau= of child y",
+    wishart_elsewhere: "child y is Normal, not MvNormal",
     vector_in_a_covariance: "the scale of child y depends on it",
     beta_of_a_sum: "the probability of child y is neither it nor one minus it",
-    half_a_probability: "neither it nor one minus it: it does not enter as it is",
-    trials_that_depend: "more than the probability of child y depends on it",
-    probability_of_another_kind: "child y is VonMises, of which it is no probability",
-    shares_in_another_order: "child y does not see its classes as they are",
-    shares_as_means: "child y is Normal, neither classes nor their counts",
-    uniform_of_either_sign: "its prior is Uniform and not known to be positive",
+    half_a_probability: "neither it nor one minus it: it does not enter unchanged",
+    trials_that_depend: "a parameter other than the probability of child y depends on it",
+    probability_of_another_kind: "child y is VonMises, not Bernoulli, Binomial, NegativeBi",
+    shares_in_another_order: "child y reorders or mixes its classes",
+    shares_as_means: "child y is Normal, not Categorical or Multinomial",
+    uniform_of_either_sign: "its prior, Uniform, is not known to be positive",
     weibull_of_free_shape: "the shape of child y is not one known number",
-    square_and_variance: "its square in others: y, z",
+    square_and_variance: "with different powers: y, z",
 }
 
 

@@ -281,18 +281,18 @@ DECLINED = {
     "probit by its link": (
         lambda z: pm.Bernoulli("y", p=pm.math.invprobit(z), observed=Y), "latent utilities"),
     "free": (
-        lambda z: pm.Bernoulli("y", p=pt.gt(z, 0)), "is free: given each other"),
+        lambda z: pm.Bernoulli("y", p=pt.gt(z, 0)), "is a free variable: given each other"),
     "by hand": (
         lambda z: pm.Bernoulli("y", p=1 / (1 + pt.exp(-z)), observed=Y), "logit_p="),
     "noisy threshold": (
-        lambda z: pm.Bernoulli("y", p=pt.switch(z > 0, 0.9, 0.1), observed=Y), "not 0 or 1"),
+        lambda z: pm.Bernoulli("y", p=pt.switch(z > 0, 0.9, 0.1), observed=Y), "of a threshold"),
     "interval": (
-        lambda z: pm.Bernoulli("y", p=pt.gt(abs(z), 1), observed=Y), "not 0 or 1"),
+        lambda z: pm.Bernoulli("y", p=pt.gt(abs(z), 1), observed=Y), "of a threshold"),
     "constant": (
-        lambda z: pm.Bernoulli("y", p=0.5 + 0 * z, observed=Y), "not 0 or 1"),
+        lambda z: pm.Bernoulli("y", p=0.5 + 0 * z, observed=Y), "of a threshold"),
     "repeated": (
         lambda z: pm.Bernoulli("y", p=pt.gt(z, 0), shape=(3, N), observed=np.tile(Y, (3, 1))),
-        "repeats it"),
+        "broadcasts it"),
     "two children": (
         lambda z: (pm.Bernoulli("y", p=pt.gt(z, 0), observed=Y), pm.Normal("u", z)), "u, y"),
     "binomial": (
@@ -359,7 +359,7 @@ def test_repeated_labels_are_declined():
     with pm.Model() as model:
         z = pm.Normal("z", F[:1], 0.7)
         pm.Categorical("y", p=one_hot(z), observed=CLASSES)
-    with pytest.raises(NotConjugate, match="child y repeats it along an axis"):
+    with pytest.raises(NotConjugate, match="child y broadcasts it along an axis"):
         match(model, z)
 
 
@@ -368,7 +368,7 @@ def test_a_free_label_is_declined():
     with pm.Model() as model:
         z = pm.Normal("z", F, 0.7)
         pm.Categorical("y", p=one_hot(z))
-    with pytest.raises(NotConjugate, match="is free: given each other"):
+    with pytest.raises(NotConjugate, match="is a free variable: given each other"):
         match(model, z)
 
 
@@ -385,7 +385,7 @@ def test_probabilities_of_classes_are_called_what_they_are(law):
     with pm.Model() as model:
         z = pm.Normal("z", F, 0.7)
         law("kind", z, observed=CLASSES % 3)
-    reason = "^z: child kind is Categorical with .* an ordered law, not a decision by its larg"
+    reason = "^z: child kind is Categorical with .* ordered model, not the index of its largest"
     with pytest.raises(NotConjugate, match=reason) as caught:
         match(model, z)
     assert "argmax" not in str(caught.value)

@@ -420,25 +420,27 @@ def logistic_location():
     pm.Normal("y", v, 1, observed=Y)
 
 
-@declined("its prior is Gamma, under which no law is known where the scale of child y is proport")
+@declined(
+    "its prior is Gamma, for which no conditional is known where the scale of child y is proport"
+)
 def standard_deviation():
     v = pm.Gamma("v", 2, 1, shape=3)
     pm.Normal("y", 0, v, observed=Y)
 
 
-@declined("joined in different ways")
+@declined("in different ways")
 def two_powers_joined():
     v = pm.Gamma("v", 2, 1)
     pm.Normal("y", 0, tau=pt.stack([v, v**2, 1.0]), observed=Y)
 
 
-@declined("joined along different axes")
+@declined("along different axes")
 def two_axes_joined():
     v = pm.Gamma("v", 2, 1, shape=(3, 3))
     pm.Normal("y", 0, tau=pt.concatenate([v[0], v[:, 0]]), observed=np.ones((2, 6)))
 
 
-@declined("mixes entries")
+@declined("joins entries")
 def a_sum_of_joined_entries():
     v = pm.Gamma("v", 2, 1)
     pm.Normal("y", 0, tau=pt.stack([v, 1.0]).sum(), observed=Y)
@@ -450,25 +452,25 @@ def whole_part():
     pm.Normal("y", 0, tau=pt.cast(v, "int64"), observed=Y)
 
 
-@declined("more than the scale of child y depends on it")
+@declined("a parameter other than the scale of child y depends on it")
 def mean_too():
     v = pm.Gamma("v", 2, 1)
     pm.Normal("y", v, tau=v, observed=Y)
 
 
-@declined("more than the scale of child tau depends on it")
+@declined("a parameter other than the scale of child tau depends on it")
 def shape_of_a_gamma():
     v = pm.Gamma("v", 2, 1)
     pm.Gamma("tau", v, v, shape=3)
 
 
-@declined("child y is Gumbel, of which it is no scale")
+@declined("child y is Gumbel, without a known scale")
 def gumbel():
     v = pm.Gamma("v", 2, 1)
     pm.Gumbel("y", 0, 1 / v, observed=Y)
 
 
-@declined("more than the scale of child y depends on it")
+@declined("a parameter other than the scale of child y depends on it")
 def degrees_of_freedom():
     v = pm.Gamma("v", 2, 1)
     pm.StudentT("y", nu=v, mu=0, lam=v, observed=Y)
@@ -480,13 +482,13 @@ def sum_of_variances():
     pm.Normal("y", 0, pt.sqrt(v + 1), observed=Y)
 
 
-@declined("does not carry its entries along")
+@declined("does not keep its entries apart")
 def a_mean_of_entries():
     v = pm.Gamma("v", 2, 1, shape=4)
     pm.Normal("y", 0, tau=v.mean(), observed=Y)
 
 
-@declined("indexed by a number and a range at once")
+@declined("indexed by a number and a slice at once")
 def a_range_of_a_row():
     v = pm.Gamma("v", 2, 1, shape=(2, 4))
     pm.Normal("y", 0, tau=v[0, 1:], observed=Y)
@@ -505,7 +507,7 @@ def potential():
     pm.Potential("p", -v)
 
 
-@declined("constrained by the transform Interval")
+@declined("the transform Interval constrains it")
 def other_transform():
     v = pm.Gamma("v", 2, 1, default_transform=pm.distributions.transforms.Interval(0, 3))
     pm.Normal("y", 0, tau=v, observed=Y)

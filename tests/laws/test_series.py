@@ -40,7 +40,7 @@ def test_laws_are_those_of_the_model(monkeypatch):
         (name, "Gaussian series") for name in ("walk", "walks", "ar", "ars")
     ]
     monkeypatch.setattr(series, "draw_tridiagonal", lambda d, a, *rest: _draw(d, -a, *rest))
-    with pytest.raises(AssertionError, match="walk: the log density of its law differs"):
+    with pytest.raises(AssertionError, match="walk: the log density of its conditional differs"):
         nns.verify(model, random_seed=0)
 
 
@@ -66,12 +66,12 @@ DECLINED = {
     "order two": (
         lambda: pm.AR("v", rho=[0.4, 0.2], sigma=1, init_dist=pm.Normal.dist(), shape=4),
         None,
-        "order 2, not one",
+        "order 2, not 1",
     ),
     "sums of times": (
         lambda: pm.GaussianRandomWalk("v", init_dist=pm.Normal.dist(), shape=4),
         lambda v: v.cumsum(),
-        "child y sees it at several times at once",
+        "child y depends on it at several times at once",
     ),
     "other innovations": (
         lambda: pm.RandomWalk(
@@ -86,7 +86,7 @@ DECLINED = {
             shape=(4, 2),
         ),
         None,
-        "each of its values is a vector",
+        "its value at each time is a vector",
     ),
     "kinks": (
         lambda: pm.GaussianRandomWalk("v", init_dist=pm.Normal.dist(), shape=4),

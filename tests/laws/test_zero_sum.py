@@ -47,7 +47,7 @@ def test_laws_are_those_of_the_model(monkeypatch):
     right = scales.CHILDREN[ZeroSumNormalRV]
     all_free = replace(right, order=lambda z, sigma, lengths: z * 0 + 1)
     monkeypatch.setitem(scales.CHILDREN, ZeroSumNormalRV, all_free)
-    with pytest.raises(AssertionError, match="s: the log density of its law differs"):
+    with pytest.raises(AssertionError, match="s: the log density of its conditional differs"):
         nns.verify(sums_of_zero(), random_seed=0)
 
 
@@ -108,9 +108,9 @@ def not_linear():
 @pytest.mark.parametrize(
     ("effects", "reason"),
     [
-        (no_contrast, "a has one entry along an axis of sums that are zero"),
+        (no_contrast, "a has a single entry along an axis that sums to zero"),
         (with_potential, "the potential cubes depends on it"),
-        (positive, "constrained by the transform"),
+        (positive, "the transform"),
         (not_linear, "not affine in it"),
     ],
 )

@@ -38,7 +38,7 @@ CASES = {
     ),
     "constant column, standardised": (
         {"X": pd.DataFrame({"a": Y, "b": Y * np.nan})},
-        r"X has nothing but NaN in the columns \['b'\]; leave them out",
+        r"X has only NaN in the columns \['b'\]; leave them out",
     ),
     "inf in X": ({"X": with_entry(X, (0, 0), np.inf)}, r"X has 1 NaN .* X\[0, 0\]"),
     "missing in frame": (
@@ -67,7 +67,7 @@ CASES = {
     ),
     "numbers beside text": (
         {"X": pd.DataFrame({"a": ["1", "2", "?", "2", "1", "3"]})},
-        r"X has numbers as text beside '\?' in the column 'a'; convert them",
+        r"X has numbers as text besides '\?' in the column 'a'; convert them",
     ),
     "prices as text": (
         {"X": pd.DataFrame({"a": ["€1,200", "€7", "€9.5"] * 2})},
@@ -103,10 +103,10 @@ CASES = {
     "no outputs": ({"y": X[:, :0]}, r"y is empty \(shape \(6, 0\)\)"),
     "rows": ({"y": Y[:5]}, "y must have one row per row of X; got 5 rows in y and 6 in X"),
     "inf in y": ({"y": with_entry(Y, 2, np.inf)}, r"y has 1 NaN .* y\[2\]"),
-    "nothing in y": ({"y": Y * np.nan}, "y has no value but missing ones; there is nothing"),
+    "nothing in y": ({"y": Y * np.nan}, "y has only missing values; there is nothing"),
     "nothing in a column of y": (
         {"y": with_entry(X, (slice(None), 1), np.nan)},
-        "y has no value in column 1 but missing ones",
+        "y has only missing values in column 1",
     ),
     "text y": ({"y": list("abcdef")}, "y must be numeric"),
     "boolean y": ({"y": Y > 0}, 'y is boolean, .* for two classes use likelihood="probit"; for a'),

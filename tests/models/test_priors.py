@@ -156,6 +156,6 @@ def test_priors_of_pymc_extras():
         SimpleNamespace(**vars(learnt) | {"dims": ("unit",)}),
     ):
         with pytest.raises(
-            ValueError, match=r"priors\['ih1'\] is not a prior: of pymc_extras this may"
+            ValueError, match=r"priors\['ih1'\] is not a prior: a prior of pymc_extras must"
         ):
             nns.hierarchical_mlp(X, X[:, 0], hidden=(2,), priors={"ih1": other})

@@ -559,18 +559,18 @@ def weights_above_of_each_sample():
 
 
 REFUSED = [
-    (no_slope, "the mean of X2 has no slope, as a function of it"),
-    (weights_with_another_child, "no weights are seen by it alone, with a row for each"),
-    (weights_that_all_units_share, "no weights are seen by it alone, with a row for each"),
-    (one_row_for_all_units, "no weights are seen by it alone, with a row for each"),
-    (units_that_share_rows, "no weights are seen by it alone, with a row for each"),
-    (inputs_of_each_unit, "no weights are seen by it alone, with a row for each"),
-    (gains_of_each_unit, "no weights are seen by it alone, with a row for each"),
-    (weights_of_each_sample, "no weights are seen by it alone, with a row for each"),
-    (biases_alone, "no weights are seen by it alone, with a row for each"),
-    (noise_that_varies_with_the_sample, "the noise of X2 varies with the sample"),
-    (weights_above_of_each_sample, "the children of X2 do not see all its samples alike"),
-    (activations_seen_one_by_one, "X2 is no layer with an axis of samples and one of units"),
+    (no_slope, "the mean of X2 is piecewise constant in it"),
+    (weights_with_another_child, "no weights enter it alone, with a row for each"),
+    (weights_that_all_units_share, "no weights enter it alone, with a row for each"),
+    (one_row_for_all_units, "no weights enter it alone, with a row for each"),
+    (units_that_share_rows, "no weights enter it alone, with a row for each"),
+    (inputs_of_each_unit, "no weights enter it alone, with a row for each"),
+    (gains_of_each_unit, "no weights enter it alone, with a row for each"),
+    (weights_of_each_sample, "no weights enter it alone, with a row for each"),
+    (biases_alone, "no weights enter it alone, with a row for each"),
+    (noise_that_varies_with_the_sample, "the noise of X2 differs between samples"),
+    (weights_above_of_each_sample, "the children of X2 do not depend on all its samples alike"),
+    (activations_seen_one_by_one, "X2 is not a layer with one axis of samples and one of units"),
 ]
 
 
@@ -581,7 +581,7 @@ def test_layers_that_cannot_be_moved(build, reason):
     with pytest.raises(NotConjugate, match=reason):
         matched(model)
     assert not any(c.integrates_out for c in sweep_of(model))
-    insisted = rf'^interweave is True, but Z2 cannot be: {reason}.*use "auto"\.$'
+    insisted = rf'^interweave is True, but Z2 cannot be interwoven: {reason}.*use "auto"\.$'
     with pytest.raises(ValueError, match=insisted):
         sweep_of(model, True)
     with pytest.raises(ValueError, match=insisted), model:
@@ -634,15 +634,15 @@ def activations_that_are_observed():
 @pytest.mark.parametrize(
     ("build", "left_out", "reason"),
     [
-        (seen_twice, "Z2", "it is no layer of pre-activations of one layer of activations"),
-        (seen_with_weights, "Z2", "no weights are seen by it alone"),
-        (noise_above_by_weights, "W1", "no weights are seen by it alone"),
+        (seen_twice, "Z2", "it is not the pre-activations of exactly one layer of activations"),
+        (seen_with_weights, "Z2", "no weights enter it alone"),
+        (noise_above_by_weights, "W1", "no weights enter it alone"),
         (transposed, "Z2", "its entries are rearranged"),
-        (vector, "Z2", "it is no layer of pre-activations of one layer of activations"),
-        (binary_activations, "X2", "it is no layer of pre-activations of one layer"),
-        (activations_that_are_observed, "Z2", "X2 is not drawn as a Gaussian"),
-        (network, "X2", "X2 is not drawn as a Gaussian"),
-        (network, "W1", "no weights are seen by it alone"),
+        (vector, "Z2", "it is not the pre-activations of exactly one layer of activations"),
+        (binary_activations, "X2", "it is not the pre-activations of exactly one layer"),
+        (activations_that_are_observed, "Z2", "X2 has no Gaussian conditional"),
+        (network, "X2", "X2 has no Gaussian conditional"),
+        (network, "W1", "no weights enter it alone"),
     ],
 )
 def test_what_is_not_as_in_the_derivation(build, left_out, reason):
@@ -846,5 +846,5 @@ def test_two_layers_behind_one():
     for scan in ("sequential", "parallel"):
         chained = compile_check(model, sweep_of(model, "auto", scan))
         assert set(chained.stored(model)) == set(model.value_vars)
-    with pytest.raises(ValueError, match="Z3 cannot be: X2 is moved with Z2"):
+    with pytest.raises(ValueError, match="Z3 cannot be interwoven: X2 is moved together with Z2"):
         sweep_of(model, True, "sequential")

@@ -478,9 +478,9 @@ def noise_of_each_entry():
 
 
 REFUSED = [
-    (gated_layers.weights_with_other_children, "W1 is seen by u beside gamma1 and a1"),
-    (seen_behind_closed_gates, "a1 depends on W1 behind closed gates"),
-    (noise_of_each_entry, "the noise of a1 varies with the sample"),
+    (gated_layers.weights_with_other_children, "W1 enters u besides gamma1 and a1"),
+    (seen_behind_closed_gates, "a1 depends on W1 even where its gates are closed"),
+    (noise_of_each_entry, "the noise of a1 differs between samples"),
 ]
 
 
@@ -499,7 +499,9 @@ def test_layers_that_cannot_be_moved(build, reason):
     with pytest.raises(NotConjugate, match=reason):
         match_interwoven_gates(named(conditionals, "a1"), conditionals, PASSES)
     assert not moves(sweep_of(model))
-    with pytest.raises(ValueError, match=f"interweave is True, but gamma1 cannot be: {reason}"):
+    with pytest.raises(
+        ValueError, match=f"interweave is True, but gamma1 cannot be interwoven: {reason}"
+    ):
         sweep_of(model, True)
 
 

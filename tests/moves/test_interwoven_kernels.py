@@ -118,7 +118,7 @@ def test_explained():
     assert "interwoven with b1, P2" in how["W1"]
     assert "also with X2 integrated out" in how["W2"]
     model = built(not_pooled)
-    assert "several outputs see its positions" in str(nns.explain(model, details=True))
+    assert "several outputs depend on its positions" in str(nns.explain(model, details=True))
     assert "interwoven with Z2" in str(nns.explain(model, interweave=True, details=True))
 
 
@@ -144,9 +144,9 @@ def channels_last():
 @pytest.mark.parametrize(
     ("build", "reason"),
     [
-        (a_convolution_above, "Z3 sees its positions by outputs of their own"),
-        (kernels_seen_twice, "no kernels are seen by it alone"),
-        (channels_last, "no kernels are seen by it alone"),
+        (a_convolution_above, "Z3 has an output for each of its positions"),
+        (kernels_seen_twice, "no kernels enter it alone"),
+        (channels_last, "no kernels enter it alone"),
     ],
 )
 def test_declined(build, reason):

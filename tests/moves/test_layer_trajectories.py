@@ -20,8 +20,8 @@ from pymc_nnsteps.kernels import layer_density, leapfrog
 from pymc_nnsteps.kernels import layer_trajectories as kernels
 from pymc_nnsteps.kernels.compiling import ONCE
 from pymc_nnsteps.kernels.interweaving import ActivationPieces
+from pymc_nnsteps.kernels.outgoing_weights import GaussianPrior
 from pymc_nnsteps.kernels.rows import Above, LayerWeights
-from pymc_nnsteps.kernels.unit_rays import Outgoing
 from pymc_nnsteps.moves import layer_trajectories
 from pymc_nnsteps.moves.layer_trajectories import LayerTrajectories
 from tests.laws.graphs import shapes_of, sweep_of
@@ -71,7 +71,7 @@ def precision():
 
 
 def of_each_sample():
-    """Knots beside zero, and noise that varies with the sample."""
+    """Knots beside zero, and noise that differs between samples."""
     v = pm.Normal("v", shape=UNITS)
     clipped = layer(lambda z: pt.clip(z, -0.4, 0.7)) @ v
     pm.Normal("y", clipped + pm.Normal("c"), np.linspace(0.5, 2, N), observed=Y)
@@ -190,7 +190,7 @@ class Moved:
         a = self._given(averages, [rho], *values)
         return [
             LayerWeights(*a[:4]), a[4], ActivationPieces(*a[5:8]),
-            Outgoing(*a[8:11]), Above(*a[11:15]), *a[15:]
+            GaussianPrior(*a[8:10]), Above(*a[10:14]), *a[14:]
         ]  # fmt: skip
 
     def after(self, point, end):
@@ -341,9 +341,9 @@ def flow(case, monkeypatch, steps=3, seed=1):
 
     in_python(monkeypatch, *KERNELS)
     monkeypatch.setattr(kernels, "draw_momenta", begin)
-    layer, pre, pieces, seen, above, scaled, *rest = given
+    layer, pre, pieces, prior, above, scaled, *rest = given
     noise, weight = pre - layer.rows @ layer.inputs.T, above.weight
-    sizes = np.cumsum([layer.rows.size, seen.outgoing.size, len(scaled)])
+    sizes = np.cumsum([layer.rows.size, above.design.size, len(scaled)])
     _, level = random_numbers(given, np.random.default_rng(seed), steps)
 
     def parts(vector):
@@ -358,8 +358,11 @@ def flow(case, monkeypatch, steps=3, seed=1):
             layer._replace(rows=rows),
             noise + rows @ layer.inputs.T,
             pieces,
-            seen._replace(outgoing=outgoing.reshape(seen.outgoing.shape)),
-            above._replace(weight=weight * np.exp(-shift @ scaled)),
+            prior,
+            above._replace(
+                design=outgoing.reshape(above.design.shape),
+                weight=weight * np.exp(-shift @ scaled),
+            ),
             scaled,
             *rest,
             np.zeros(0),
@@ -371,7 +374,7 @@ def flow(case, monkeypatch, steps=3, seed=1):
     rng = np.random.default_rng(seed)
     moves = np.append(np.ones(sizes[1]), scaled.max(1))
     momenta = 0.5 * rng.normal(size=sizes[-1]) * moves
-    place = np.concatenate([layer.rows.ravel(), seen.outgoing.ravel(), np.zeros(len(scaled))])
+    place = np.concatenate([layer.rows.ravel(), above.design.ravel(), np.zeros(len(scaled))])
     return run, np.concatenate([place, momenta])
 
 
@@ -482,10 +485,10 @@ def test_numbers_of_the_metric_are_averages_of_the_information(case, monkeypatch
     """Means over units and pairs of J' V^{-1} J, J the slope of the response's mean."""
     moved = moved_in(case)
     point = random_point(moved.model, 4)
-    _, pre, _, outgoing, above, scaled, *_ = given = moved.given(point)
+    _, pre, _, _, above, scaled, *_ = given = moved.given(point)
     in_python(monkeypatch, *KERNELS)
     numbers = kernels.move_layer(*given, *random_numbers(given, RNG, 1)).averages
-    v, active, slope = outgoing.outgoing[:, :UNITS], np.abs(pre), np.sign(pre)
+    v, active, slope = above.design[:, :UNITS], np.abs(pre), np.sign(pre)
     m, units = len(v), np.eye(UNITS, dtype=bool)
     weight = np.broadcast_to(above.weight, (N, m))
     expected = np.zeros_like(numbers)

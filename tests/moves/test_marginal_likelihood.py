@@ -187,12 +187,12 @@ def linear_gates():
     [
         (no_gates, "no pre-activations behind"),
         (gates_of_two_layers, "no pre-activations behind"),
-        (noise_of_each_sample, "the noise of a1 varies with the sample"),
-        (a_gate_for_each_unit, "a1 has gates or weights that vary in another way"),
-        (other_inputs_of_the_gates, "a1 has gates or weights that vary in another way"),
-        (units_before_samples, "a1 is no layer with rows of samples and columns of units"),
-        (a_child_of_weights_and_activations, "a child of a1 also sees its gates or weights"),
-        (biases_behind_the_gates, "a1 has gates or weights that vary in another way"),
+        (noise_of_each_sample, "the noise of a1 differs between samples"),
+        (a_gate_for_each_unit, "a1 has gates or weights with different axes"),
+        (other_inputs_of_the_gates, "a1 has gates or weights with different axes"),
+        (units_before_samples, "a1 is not a layer with rows of samples and columns of units"),
+        (a_child_of_weights_and_activations, "a child of a1 also depends on its gates or weights"),
+        (biases_behind_the_gates, "a1 has gates or weights with different axes"),
         (two_gates_in_one_mean, "a1 has no gates and weights of its own"),
         (linear_gates, "a1 has no gates and weights of its own"),
     ],
@@ -202,7 +202,8 @@ def test_layers_that_cannot_be_moved(build, reason):
     model = built(build)
     assert not any(c.integrates_out for c in sweep_of(model))
     with pytest.raises(
-        ValueError, match=rf'^interweave is True, but (gamma. cannot be: )?{reason}.*use "auto"\.$'
+        ValueError,
+        match=rf'^interweave is True, but (gamma. cannot be interwoven: )?{reason}.*use "auto"\.$',
     ):
         sweep_of(model, interweave=True)
     with pytest.raises(ValueError, match=reason), model:

@@ -222,19 +222,19 @@ def factors(mean, more=None):
 
 
 DECLINED = {
-    "seen apart": (seen_apart, "sd", "raw: y sees raw beside the product"),
-    "about one": (about_one, "sd", "raw: y sees sd beside the product"),
-    "seen elsewhere": (seen_elsewhere, "sd", "raw: u sees raw alone"),
-    "in two ways": (in_two_ways, "sd", "y sees"),
+    "seen apart": (seen_apart, "sd", "raw: y depends on raw besides the product"),
+    "about one": (about_one, "sd", "raw: y depends on sd besides the product"),
+    "seen elsewhere": (seen_elsewhere, "sd", "raw: u depends on raw alone"),
+    "in two ways": (in_two_ways, "sd", "y depends on"),
     "a factor beside": (
         lambda: factors(lambda U, V: U @ V.T + U[:, :1]),
-        *("lam", "V: y sees U beside the product"),
+        *("lam", "V: y depends on U besides the product"),
     ),
     "a factor alone": (
         lambda: factors(
             lambda U, V: U @ V.T, lambda U, V: pm.Normal("z", V[0], 1, observed=[1.0, 2.0])
         ),
-        *("lam", "V: z sees V alone"),
+        *("lam", "V: z depends on V alone"),
     ),
 }
 
@@ -325,3 +325,10 @@ def test_joint_distribution_test_sees_a_planted_error(monkeypatch):
 def test_sweeps_leave_the_posterior_invariant(build):
     with built(build) as model:
         nns.verify(model, sweeps=1000, step=[nns.Gibbs()], random_seed=3)
+
+
+@pytest.mark.parametrize(("function", "is_said"), [(matrix, True), (intercepts, False)])
+def test_explain_says_that_products_are_for_gibbs(function, is_said):
+    said = "the scales of U and V are known by their products only"
+    with built(function) as model:
+        assert any(note.startswith(said) for note in nns.explain(model).notes) == is_said

@@ -287,7 +287,7 @@ def of_seven(h, v, s):
         (two, None),
         (times_data, "the factor of H in y may be zero"),
         (times_a_variable, "the factor of H in y may be zero"),
-        (repeated_rows, "y may see an entry of H twice"),
+        (repeated_rows, "y may depend on an entry of H twice"),
         (squared, "the scales of y, z are different powers of it"),
         (beside_another_law, "z has the same scale in another way"),
         (of_seven, "more than 6 outputs see H"),

@@ -64,5 +64,5 @@ def test_another_law_is_no_layer():
         pm.Potential("p", 2 * x)
     with pytest.raises(nns.NotConjugate, match=r"x .* is Normal with the potential p; known"):
         layer_of(model, x)
-    with pytest.raises(nns.NotConjugate, match=r"y .* is StudentT; known are layers"):
+    with pytest.raises(nns.NotConjugate, match=r"y .* is StudentT; a layer must be"):
         layer_of(model, y)

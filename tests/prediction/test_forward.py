@@ -53,7 +53,7 @@ DECLINED = {
     ),
     "location of the data": (
         lambda x, w: x @ normal(x.mean(axis=0) * w, 1),
-        "Sum of inputs runs over the rows",
+        "Sum of inputs acts across the rows",
     ),
     "scale of each entry": (
         lambda x, w: x @ normal(w, 1 + pt.exp(x[0])),
@@ -65,7 +65,7 @@ DECLINED = {
     ),
     "noise of each row": (
         lambda x, w: x @ w + normal(0, 1, shape=(x.shape[0],)),
-        "Add of [^ ]+ pairs rows with entries of v, of which new rows have none",
+        "Add of [^ ]+ pairs rows with entries of v, which new rows do not have",
     ),
     "noise of each training row": (
         lambda x, w: x @ w + normal(0, 1, shape=N_OBS),
@@ -74,7 +74,7 @@ DECLINED = {
     "what is observed": (lambda x, w: x @ w + Y, "pairs rows with entries of"),
     "repeated mean": (
         lambda x, w: normal((x @ w)[:, None], 1, shape=(N_OBS, 4)).sum(axis=1),
-        r"predict needs a mean of v for each of its entries; it has the shape \(None, 1\)",
+        r"predict needs a mean of v for each of its entries; its mean has the shape \(None, 1\)",
     ),
     "repeated mean by its scale": (
         lambda x, w: normal((x @ w)[:, None], np.ones(4)).sum(axis=1),
@@ -88,11 +88,11 @@ DECLINED = {
     "only the spread of y": (lambda x, w: w, "one observed variable that depends on"),
     "observed elsewhere": (
         lambda x, w: x @ w + normal(0, 1, observed=Y).mean(),
-        "v is random, but no free variable",
+        "v is random, but not a free variable",
     ),
     "named statistic": (
         lambda x, w: (x - pm.Deterministic("centre", x.mean(axis=0))) @ w,
-        "Sum of inputs runs over the rows",
+        "Sum of inputs acts across the rows",
     ),
 }
 
@@ -130,7 +130,7 @@ def test_a_decision_on_other_rows():
     with pm.Model() as model:
         z = pm.Normal("z", pm.Data("inputs", X) @ pm.Normal("w", shape=4), 1)
         pm.Bernoulli("y", p=pt.gt(z[::-1], 0).astype("float64"), observed=np.ones(N_OBS))
-    with pytest.raises(ValueError, match="Subtensor of z picks or reorders rows"):
+    with pytest.raises(ValueError, match="Subtensor of z selects or reorders rows"):
         nns.predict(drawn(model), X, model=model)
 
 

@@ -364,7 +364,7 @@ PLACES = {
     "entries": (entries, Rows(0)),
     "along an axis": (lambda p, y: pt.take_along_axis(p, y[:, None], axis=1), Rows(0)),
     "checked": (lambda p, y: pm.distributions.dist_math.check_parameters(p, p > 0, y < 3), Rows(0)),
-    "diagonal": (lambda p, y: p[pt.arange(p.shape[0]), pt.arange(p.shape[0])], "counts entries"),
+    "diagonal": (lambda p, y: p[pt.arange(p.shape[0]), pt.arange(p.shape[0])], "uses the number"),
     "same number twice": (lambda p, y: (lambda i: p[i, i])(pt.arange(p.shape[0])), "pairs rows"),
     "other rows": (lambda p, y: p[pt.arange(p.shape[0]) + 1, y], "of all rows"),
     "from one on": (lambda p, y: p[pt.arange(1, p.shape[0]), y], "of all rows"),

@@ -352,7 +352,7 @@ def with_one_density_of_all_rows():
 @pytest.mark.parametrize(
     ("build", "options", "message"),
     [
-        (with_one_density_of_all_rows, {}, "Sum of Pow runs over the rows; draw responses by"),
+        (with_one_density_of_all_rows, {}, "Sum of Pow acts across the rows; draw responses by"),
         (with_potential, {}, "p is a potential that depends on the inputs"),
         (lambda: networks_of(["y", "u"], shared=True), {}, "y and u share the latent variable Z_y"),
         (with_counts, {}, "rate depends on the inputs and is Exponential"),
@@ -381,7 +381,7 @@ def test_noise_beyond_the_range_of_numbers_is_named(level):
 def test_a_potential_is_named_where_the_law_is_not_known():
     """It is not for being Normal that a layer is declined."""
     model = with_potential()
-    with pytest.raises(ValueError, match=r"Z2 .* is Normal with the potential p; known are"):
+    with pytest.raises(ValueError, match=r"Z2 .* is Normal with the potential p; a layer"):
         nns.predict(made_up(model), X, model=model)
 
 

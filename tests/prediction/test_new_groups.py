@@ -1,5 +1,8 @@
 """Effects of new groups have the law of those that are known, at each draw of its parameters."""
 
+from functools import partial
+
+import arviz as az
 import numpy as np
 import pandas as pd
 import pymc as pm
@@ -165,7 +168,7 @@ def centred_afterwards(x, group):
             explained,
             "of an expression of a, level for new .* pairs rows with entries of level",
         ),
-        (centred_afterwards, "a enters the output not only by the entry of each row's group"),
+        (centred_afterwards, "a enters the output other than by the entry of each row's group"),
     ],
 )
 def test_what_is_not_known_of_new_groups(effects, message):
@@ -275,6 +278,35 @@ def test_groups_beside_a_table():
         nns.encode({"inputs": new, "group": OTHERS}, model=model)
     with pytest.raises(ValueError, match="groups must be left out, as"):
         nns.predict(draws, X, groups=ASKED, model=nns.intermediate_noise_mlp(X, X[:, 0]))
+
+
+@pytest.mark.parametrize(
+    ("labels", "given", "picked"),
+    [
+        ([101, 102, 105, 109], [105, 101], [2, 0]),
+        ([101, 102, 105, 109], pd.Series([109, 102]), [3, 1]),
+        ([101, 102, 105, 109], [2, 0], [2, 0]),
+        ([1, 2, 3, 4], [4.0, 1.0], [3, 0]),
+        ([1, 2, 3, 4], [0, 3], [0, 3]),
+        ([1, 2, 3, 4], np.array([2, 1], object), [1, 0]),
+        ([1, 2, 3, 4], [1, 2], "holds 1, 2, which are labels of groups and numbers of other ones"),
+        ([1, 2, 3, 4], [0, 4], "has the labels 0, but the model knows 1, 2, 3, 4;"),
+        ([0, 1, 2, 3], [3, 1], [3, 1]),
+    ],
+)
+def test_integers_are_labels_where_they_cannot_be_numbers(labels, given, picked):
+    with pm.Model(coords={"site": labels}) as model:
+        x = pm.Data("inputs", np.zeros((4, 1)))
+        w, a = pm.Normal("w", 0, 1, shape=1), pm.Normal("a", 0, 1, dims="site")
+        pm.Normal("y", x @ w + a[pm.Data("row", [0, 1, 2, 3])], 1, observed=np.zeros(4))
+    values = {"w": np.zeros((1, 1, 1)), "a": np.array([[[10.0, 11.0, 12.0, 13.0]]])}
+    draws = az.from_dict({"posterior": values})
+    predict = partial(nns.predict, draws, np.zeros((2, 1)), model=model, groups={"row": given})
+    if isinstance(picked, str):
+        with pytest.raises(ValueError, match=picked):
+            predict()
+    else:
+        np.testing.assert_array_equal(predict().values.ravel(), 10 + np.array(picked))
 
 
 @pytest.mark.parametrize(

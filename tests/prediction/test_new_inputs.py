@@ -3,6 +3,7 @@
 import tracemalloc
 from functools import partial
 
+import arviz as az
 import numpy as np
 import pandas as pd
 import pymc as pm
@@ -313,9 +314,9 @@ def test_a_potential_in_the_place_of_a_likelihood():
     several = posterior(model, latents=True, n_draws=9)
     table = nns.diagnose(several, X, model=model, output="mean")
     assert "log_likelihood" in str(table)
-    with pytest.raises(ValueError, match="has only the potential fit, which tells no dist"):
+    with pytest.raises(ValueError, match="has only the potential fit, which defines no dist"):
         nns.predict(draws, X_NEW, model=model)
-    with pytest.raises(ValueError, match="has only the potential fit, which tells no dist"):
+    with pytest.raises(ValueError, match="has only the potential fit, which defines no dist"):
         nns.predict(draws, X_NEW, model=model, output="mean", kind="response")
 
 
@@ -385,7 +386,7 @@ def test_operations_on_integers_alone():
         pm.Normal("y", ~pm.Data("inputs", WHOLE > 0) @ w, 1, observed=np.zeros(6))
     f = nns.predict(made_up(model), [[1, 0, 0]], model=model)
     np.testing.assert_allclose(f[0, :, 0, 0], made_up(model)["w"].values[0, :, 1:].sum(-1))
-    with pytest.raises(ValueError, match="Invert of inputs is of integers, which new rows are not"):
+    with pytest.raises(ValueError, match="Invert of inputs needs integers, but new rows are not"):
         nns.predict(made_up(model), [[0.5, 0, 0]], model=model)
 
 
@@ -875,3 +876,23 @@ def test_labels_and_the_group_of_predictions():
     assert constant["level"].dims == ("obs",)
     with pytest.raises(ValueError, match="extend_inferencedata needs the DataTree"):
         nns.predict(draws, X, model=model, extend_inferencedata=True)
+
+
+def test_an_output_tells_which_container_is_replaced():
+    rng = np.random.default_rng(0)
+    a, b = rng.normal(size=(12, 2)), rng.normal(size=(9, 3))
+    with pm.Model() as model:
+        for name, x in (("f", a), ("g", b)):
+            w = pm.Normal(f"w of {name}", 0, 1, shape=x.shape[1])
+            f = pm.Deterministic(name, pm.math.tanh(pm.Data(f"of {name}", x) @ w))
+            pm.Normal(f"y {name}", f, 0.3, observed=x[:, 0])
+    weights = {f"w of {name}": rng.normal(size=(1, 4, k)) for name, k in (("f", 2), ("g", 3))}
+    posterior = az.from_dict({"posterior": weights})
+    found = nns.predict(posterior, b[:4], model=model, output="g")
+    expected = np.tanh(weights["w of g"] @ b[:4].T)
+    np.testing.assert_allclose(found.values.reshape(expected.shape), expected)
+    assert nns.partial_dependence(posterior, 2, model=model, output="g", points=3)
+    logs = nns.log_likelihood(posterior, model, var_names=["y g"])
+    assert list(logs["log_likelihood"].data_vars) == ["y g"]
+    with pytest.raises(ValueError, match=r"inputs must name the pm.Data container"):
+        nns.predict(posterior, b[:4], model=model)

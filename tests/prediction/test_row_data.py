@@ -80,15 +80,24 @@ def test_function_values_are_those_of_the_rows(f, constants):
 
 
 MIXED = {
-    "other rows": (lambda x, group, offset, a: x[:, 0] + a[group][::-1], "picks or reorders rows"),
-    "rows in turn": (lambda x, group, offset, a: x[:, 0] + a[group[::-1]], "picks or reorders"),
-    "centred": (lambda x, group, offset, a: x[:, 0] + a[group] - a[group].mean(), "over the rows"),
-    "summed": (lambda x, group, offset, a: x[:, 0] + pt.cumsum(offset), "runs over the rows"),
+    "other rows": (
+        lambda x, group, offset, a: x[:, 0] + a[group][::-1],
+        "selects or reorders rows",
+    ),
+    "rows in turn": (lambda x, group, offset, a: x[:, 0] + a[group[::-1]], "selects or reorders"),
+    "centred": (
+        lambda x, group, offset, a: x[:, 0] + a[group] - a[group].mean(),
+        "across the rows",
+    ),
+    "summed": (lambda x, group, offset, a: x[:, 0] + pt.cumsum(offset), "acts across the rows"),
     "pairs": (
         lambda x, group, offset, a: x[:, 0] * offset + offset[group],
-        "picks or reorders rows",
+        "selects or reorders rows",
     ),
-    "of each row": (lambda x, group, offset, a: x[:, 0] + pm.Normal("e", shape=N_OBS), "of e, of"),
+    "of each row": (
+        lambda x, group, offset, a: x[:, 0] + pm.Normal("e", shape=N_OBS),
+        "of e, which",
+    ),
 }
 
 

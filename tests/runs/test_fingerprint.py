@@ -86,10 +86,12 @@ def test_models_are_the_same_in_another_process():
 def test_other_versions(began):
     """Refused where laws may be others; of those that round otherwise a warning."""
     old = replace(began, versions={**began.versions, "pymc": "6.3.0", "numpy": "2.0.0"})
-    with pytest.raises(ValueError, match=r"here was begun with pymc 6\.3\.0 \(here 6[^,]*: a run"):
+    with pytest.raises(
+        ValueError, match=r"here was started with pymc 6\.3\.0 \(here 6[^,]*: a run"
+    ):
         old.require_same("here", began)
     old = replace(began, versions={**began.versions, "numpy": "2.0.0"})
-    with pytest.warns(UserWarning, match=r"here was begun with numpy 2\.0\.0 \(here"):
+    with pytest.warns(UserWarning, match=r"here was started with numpy 2\.0\.0 \(here"):
         old.require_versions("here")
 
 

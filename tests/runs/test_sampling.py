@@ -190,7 +190,7 @@ def test_a_run_keeps_the_data_that_it_was_begun_with(kept, copied):
 
 
 LOST = {
-    "posterior/w/1.2": r"posterior/w/1\.2 of the run in .*/run is lost or damaged; bring it back",
+    "posterior/w/1.2": r"posterior/w/1\.2 of the run in .*/run is lost or damaged; restore it",
     "posterior/w/.zarray": r"posterior/w/\.zarray of the run",
     "checkpoints/1": "checkpoints/1, or checkpoints/.zarray, of the run|checkpoints/1 of the run",
     "checkpoints/.zarray": "checkpoints/0, or checkpoints/.zarray, of the run",
@@ -376,7 +376,7 @@ def test_a_worker_dies(begun, model, tmp_path):
 def test_bad_input(begun, model, tmp_path):
     store = tmp_path / "run"
     begun(store=store, draws=2)
-    with pytest.raises(ValueError, match=r"is there already: nns\.resume"):
+    with pytest.raises(ValueError, match=r"exists already: nns\.resume"):
         begun(store=store)
     with pytest.raises(ValueError, match=r"client must be a distributed\.Client .*; got 4"):
         begun(store=tmp_path / "other", client=4)
@@ -388,7 +388,7 @@ def test_bad_input(begun, model, tmp_path):
     with pytest.raises(ValueError, match="holds no run"):
         nns.resume(tmp_path / "empty")
     (tmp_path / "file").write_text("")
-    with pytest.raises(ValueError, match="file is a file, and a run is a folder: nns"):
+    with pytest.raises(ValueError, match="file is a file, but a run is a folder: nns"):
         nns.resume(tmp_path / "file")
     with pytest.raises(ValueError, match="draws must be a positive integer"):
         nns.extend(store, 0)
@@ -396,7 +396,7 @@ def test_bad_input(begun, model, tmp_path):
         begun(store=tmp_path / "other", tune=-1)
     with pytest.raises(ValueError, match=r"var_names has \['nobody'\]"):
         begun(store=tmp_path / "other", var_names=["s", "nobody"])
-    with pytest.raises(ValueError, match="chains that depend on each other"):
+    with pytest.raises(ValueError, match="chains of step depend on each other"):
         begun(store=tmp_path / "other", step=pm.DEMetropolis(model=model, **IN_C))
     assert not (tmp_path / "other").exists()
     with pm.Model() as other:

@@ -88,10 +88,10 @@ def constant_of_all(X, y):
     ("build", "message"),
     [
         (latent_offsets, "offset has an entry for each row of Z"),
-        (of_a_stated_length, "Z has an entry for each row, but is stated for 6 rows"),
+        (of_a_stated_length, "Z has an entry for each row, but is fixed at 6 rows"),
         (centred, "y of a row depends on other rows"),
         (observed_for_all, "y is observed with values that belong to no shard"),
-        (constant_of_all, "is stated for 6 rows"),
+        (constant_of_all, "is fixed at 6 rows"),
     ],
 )
 def test_what_is_not_of_rows_is_declined(build, message):

@@ -339,7 +339,7 @@ def test_bad_input_is_named():
         sample_sharded(model, split(y, 1)[0])
     with pytest.raises(ValueError, match=r"client must be a distributed\.Client .*; got 'tcp:"):
         sample_sharded(model, split(y, 1), "tcp://127.0.0.1:8786")
-    with pytest.raises(ValueError, match=r"must exchange data containers .*; got rows"):
+    with pytest.raises(ValueError, match=r"must replace data containers .*; got rows"):
         sample_sharded(model, split(y, 1), rows=["rows"])
     for shard, message in [
         ({"inputs": X}, "a shard must hold inputs, targets; got inputs"),
@@ -382,7 +382,9 @@ def test_groups_of_a_shard_are_known_by_their_labels():
 def test_missing_targets_of_the_model_are_named():
     y = np.where(np.arange(9) == 4, np.nan, Y[:9])
     model = nns.intermediate_noise_mlp(X[:9], y, hidden=(2,), noise=0.2)
-    with pytest.raises(nns.NotConjugate, match=r"y has missing observations.* leave out the rows"):
+    with pytest.raises(
+        nns.NotConjugate, match=r"y has missing observations.* leave out their rows"
+    ):
         rounds_of(model, ["inputs"])
 
 

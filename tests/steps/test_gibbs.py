@@ -158,12 +158,12 @@ def unsuitable():
     ("name", "reason"),
     [
         ("count", "count: its prior is Poisson, not Normal"),
-        ("scale", "scale: its prior is LogNormal; a scale of several entries is drawn"),
+        ("scale", "scale: its prior is LogNormal; a scale of several entries needs"),
         ("mu", "mu: child y is StudentT, not Normal"),
         ("squared", "squared: the mean of child y2 is not affine in it"),
         ("in_scale", "in_scale: the scale of child y3 depends on it"),
         ("tied", "tied: the potential potential depends on it"),
-        ("bounded", "bounded: it is constrained by the transform Ordered"),
+        ("bounded", "bounded: the transform Ordered constrains it"),
     ],
 )
 def test_unsuitable_variable(name, reason):

@@ -266,7 +266,7 @@ def test_a_scale_that_moves_with_its_bound_is_no_parent():
         metric = Metric(model, rvs, "auto", C["compile_kwargs"])
         assert metric.kind == ("network" if moves else "learnt")
         assert (metric(elsewhere)[0][0] != metric(point)[0][0]) == moves
-    with pytest.raises(ValueError, match="the transform of scale depends on what is moved"):
+    with pytest.raises(ValueError, match="the transform of scale depends on the moved variables"):
         Metric(model, [w, bound], "network", C["compile_kwargs"])
 
 

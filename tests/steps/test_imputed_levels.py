@@ -59,7 +59,7 @@ def test_levels_of_rows_that_depend_on_each_other_are_left_to_other_steps():
     with pm.Model() as model:
         x = nns.blocks.table(frame(), missing="impute")
         pm.Normal("y", x.cumsum(axis=0).sum(axis=1), 1, observed=RNG.normal(size=30))
-    with pytest.raises(ValueError, match="depot_missing are no missing levels whose rows are"):
+    with pytest.raises(ValueError, match="depot_missing are not missing levels whose rows are"):
         ImputedLevels("inputs::depot_missing", model=model)
 
 

@@ -66,6 +66,24 @@ def test_rows_have_effects_of_groups_beside_the_network():
     assert [*move.judges] == [model["y"]]
 
 
+def test_each_of_two_tables_moves_alone():
+    """Those of more rows, of which data pick some, stay with other steps."""
+    with pm.Model() as model:
+        f = 0.0
+        for name, n in (("first", 30), ("second", 30), ("groups", 8)):
+            x = nns.blocks.table(
+                holed(n), name=name, dims=(f"{name}_row", f"{name}_column"), missing="impute"
+            )
+            column = x.sum(axis=1)
+            f = f + (column[pm.Data("group", np.arange(30) % 8)] if n == 8 else column)
+        pm.Normal("y", f, 1, observed=RNG.normal(size=30))
+    moves = imputed_rows(model, model.free_RVs)
+    names = [[rv.name for rv in move.moved] for move in moves]
+    wanted = [[f"{name}::{k}_missing" for k in (2, 0)] for name in ("first", "second")]
+    assert names == wanted
+    assert [[*move.judges] for move in moves] == [[model["y"]]] * 2
+
+
 def test_rows_that_depend_on_each_other_stay():
     with pm.Model() as model:
         x = nns.blocks.table(holed(), missing="impute")
@@ -104,7 +122,9 @@ def test_observed_entries_of_another_law_are_told():
         x = pt.set_subtensor(inputs[np.arange(5), 0], missing)
         pm.Normal("y", pm.Deterministic("f", x.sum(axis=1)), 1, observed=X[:, 1])
     assert imputed_rows(model, model.free_RVs) == []
-    with pytest.raises(nns.NotConjugate, match="no observed variable has the law of missing"):
+    with pytest.raises(
+        nns.NotConjugate, match="no observed variable has the distribution of missing"
+    ):
         nns.predict(made_up(model), X[:, :2], model=model)
 
 

@@ -237,7 +237,7 @@ def a_potential():
 
 def layers_of_a_recurrence():
     pm.Normal("y", pt.cumsum(layer() @ pm.Normal("v", shape=3)), 1.0, observed=Y)
-    return "no rule"
+    return "is not supported"
 
 
 def nothing_but_a_scale():

@@ -43,9 +43,14 @@ def test_explained():
     assert nns.explain(ZOO["hierarchical_network"]()).notes == (
         "HMC also moves tau_ah1, tau_ih1, tau_ih1_unit, tau_bh1, tau_h1o, "
         "with weights multiplied by the same factors",
-        "units relabelled at random: tau_ah1, W_ih1, bh1, W_h1o; with signs of W_h1o, W_ih1, bh1",
+        (
+            "hidden units relabelled at random: tau_ah1, W_ih1, bh1, W_h1o; with the signs of "
+            "W_h1o, W_ih1, bh1"
+        ),
     )
-    assert nns.explain(with_noise()).notes == ("units relabelled at random: W1, b1, Z2, X2, W2",)
+    assert nns.explain(with_noise()).notes == (
+        "hidden units relabelled at random: W1, b1, Z2, X2, W2",
+    )
     with pm.Model() as model:
         w = pm.Normal("w", 0, pm.HalfNormal("s"), shape=(2, 3))
         v = pm.Normal("v", 0, [1.0, 2.0, 3.0], shape=3)
@@ -56,7 +61,7 @@ def test_explained():
         v = pm.Normal("v", 0, [1.0, 2.0, 3.0], shape=3)
         pm.Normal("y", pm.math.tanh(X @ w) @ v, 0.3, observed=Y)
     assert nns.explain(model).notes[1].startswith("units behind w not relabelled: along axis 0 Dot")
-    assert nns.explain(model).notes[1].endswith("v has parameters of their own for units")
+    assert nns.explain(model).notes[1].endswith("v has different parameters for different units")
 
 
 @pytest.mark.parametrize("build", [with_noise, ZOO["hierarchical_network"], ZOO["bow_tie_network"]])

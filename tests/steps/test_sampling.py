@@ -82,6 +82,15 @@ def test_gibbs_is_chosen_inside_another_context(model, reference):
         assert_same_posterior(pm.sample(model=model, **FEW), reference)
 
 
+@pytest.mark.skipif(not hasattr(pm, "StepSampler"), reason="this PyMC has no StepSampler")
+def test_step_sampler(model, reference):
+    """The form that PyMC plans for ``step=``: steps that it assigns, and given ones."""
+    with model:
+        assert_same_posterior(pm.sample(sampler=pm.StepSampler(), **FEW), reference)
+        given = pm.sample(sampler=pm.StepSampler(step=nns.Gibbs()), **FEW)
+        assert_same_posterior(given, pm.sample(step=nns.Gibbs(), **FEW))
+
+
 def test_gibbs_is_not_chosen_for_an_ordinary_regression():
     idata = pm.sample(model=regression(), **FEW | {"draws": 2, "tune": 2, "chains": 1})
     assert "tree_depth" in idata["sample_stats"]

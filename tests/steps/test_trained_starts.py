@@ -152,8 +152,8 @@ def noise_in_a_layer():
 @pytest.mark.parametrize(
     ("function", "reason"),
     [
-        (targets_of_no_data, "those of y are no pm.Data"),
-        (inputs_of_no_data, "those of y also depend on other rows, or on what is no pm.Data"),
+        (targets_of_no_data, "those of y are not pm.Data"),
+        (inputs_of_no_data, "those of y also depend on other rows, or on values outside pm.Data"),
         (noise_in_a_layer, "between them and y is z, a layer with noise"),
     ],
 )

@@ -70,13 +70,13 @@ def test_data_that_were_exchanged():
 @pytest.mark.parametrize(
     ("parts", "reason"),
     [
-        ({"mean": lambda z, g: z * g + 1}, "mean of a is not read as gamma"),
-        ({"probability": lambda z: pm.math.sigmoid(2 * z + 1)}, "not read as sigmoid"),
+        ({"mean": lambda z, g: z * g + 1}, "mean of a is not recognised as gamma"),
+        ({"probability": lambda z: pm.math.sigmoid(2 * z + 1)}, "not recognised as sigmoid"),
         ({"probability": lambda z: pm.math.sigmoid(z / pm.Gamma("T", 1, 1))}, "depends on random"),
         ({"eta": lambda: pm.Gamma("eta", 1, 1, shape=3)}, "must be InverseGamma"),
         ({"eta": lambda: pm.InverseGamma("eta", 1, 1)}, "an entry for each unit"),
         ({"scale": lambda: pm.HalfNormal("s")}, "root of a product"),
-        ({"scale": lambda: pm.math.sqrt(pm.Gamma("s", 1, 1))}, "product of s; fit takes"),
+        ({"scale": lambda: pm.math.sqrt(pm.Gamma("s", 1, 1))}, "product of s; fit supports"),
         ({"last": lambda a: a**2}, "no part"),
         ({"centre": 1.0}, "mean of W is not zero"),
         ({"more": lambda model: pm.Normal("other")}, "other of the model has no part"),
@@ -186,7 +186,7 @@ def test_a_reading_is_compared_with_the_model():
         network = replace(reading.network, layers=(layer, last))
         wrong.append(replace(reading, network=network))
     for misread in wrong:
-        with pytest.raises(nns.NotConjugate, match="is not that of the bow-tie network"):
+        with pytest.raises(nns.NotConjugate, match="differs from that of the bow-tie network"):
             require_density(model, misread)
 
 

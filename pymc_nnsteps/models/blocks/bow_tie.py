@@ -184,8 +184,8 @@ SMALL = 1e-3
 that are all zero no scale can be drawn."""
 
 SAME_ROWS = Assert(
-    "inputs and targets differ in their numbers of rows; exchange inputs and targets together, "
-    "by one pm.set_data."
+    "inputs and targets differ in their numbers of rows; replace inputs and targets together, by "
+    "one pm.set_data."
 )
 
 

@@ -92,8 +92,8 @@ def inputs(
     empty = [column for column, each in zip(names, values.T, strict=True) if np.isnan(each).all()]
     if empty:
         raise ValueError(
-            f"{name} has nothing but NaN in the columns {empty}; leave them out, such as constant "
-            "columns that were divided by their standard deviation."
+            f"{name} has only NaN in the columns {empty}; leave them out, such as constant columns "
+            "that were divided by their standard deviation."
         )
     known = np.nan_to_num(values, posinf=np.inf, neginf=-np.inf) if missing else values
     ways = {"X": 'missing="impute"', "x": 'nns.blocks.table(x, missing="impute")'}
@@ -183,7 +183,7 @@ def regression_targets(
         first = int(empty.argmax())
         name = first if table.columns is None else table.columns[first]
         where = "" if values.ndim == 1 else f" in column {name}"
-        raise ValueError(f"y has no value{where} but missing ones; there is nothing to learn from.")
+        raise ValueError(f"y has only missing values{where}; there is nothing to learn from.")
     if values.ndim == 1:
         return Targets(values, 1, None)
     return Targets(values, values.shape[1], table.columns)

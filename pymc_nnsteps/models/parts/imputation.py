@@ -54,8 +54,8 @@ def completed(
     missing = np.isnan(values)
     own_rows = CheckAndRaise(
         ValueError,
-        "pm.set_data has changed the number of rows, but which inputs are missing is a part of "
-        "the model: build it anew.",
+        "pm.set_data has changed the number of rows, but which inputs are missing is a part of the "
+        "model: build it again.",
     )
     given: Any = own_rows(x, pt.eq(x.shape[0], len(values)))
     for j, before in regressions(missing, categories):
@@ -112,7 +112,7 @@ def require_laws(
             )
         if (known == known[:1]).all():
             raise ValueError(
-                f"{name} has missing entries beside one value in the column {label!r}; make a "
+                f"{name} has missing entries besides one value in the column {label!r}; make a "
                 "level of them, such as 0 beside 1, or leave the column out."
             )
     for j, before in regressions(missing, categories):

@@ -361,7 +361,8 @@ def observe_noisy(
         if isinstance(variance, Prior):
             raise ValueError(
                 f'noise of the output cannot be learnt with likelihood="{likelihood}", which '
-                'leaves the scale of utilities open; pass a mapping with a number as its "output".'
+                "does not identify the scale of utilities; pass a mapping with a number as its "
+                '"output".'
             )
         return law.observe(mean, seen, latent, variance, start)
     if variance != 0:

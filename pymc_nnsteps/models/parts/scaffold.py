@@ -191,7 +191,7 @@ def _problem(
         first = int(constant.argmax())
         return (
             f"{name} is constant in {constant.sum()} of {len(constant)} columns (column "
-            f"{columns[first]}: {values[0, first]:.3g}); there is nothing to learn from that."
+            f"{columns[first]}: {values[0, first]:.3g}); a constant carries no information."
         )
     spread, typical, mean, shared = np.transpose([_moments(column) for column in values.T])
     far = np.flatnonzero(~constant & ((spread < least) & (shared < 0.5) | (typical > largest)))
