@@ -31,6 +31,8 @@ from pytensor.tensor.blas.blas_c import BaseBLAS
 from pytensor.tensor.blas.gemm import Gemm
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import CAReduce, Elemwise
+from pytensor.tensor.linalg.decomposition.cholesky import Cholesky
+from pytensor.tensor.linalg.solvers.triangular import SolveTriangular
 from pytensor.tensor.math import mul
 from pytensor.tensor.random.basic import ScipyRandomVariable
 from pytensor.tensor.subtensor import AdvancedIncSubtensor, AdvancedSubtensor
@@ -188,6 +190,9 @@ class InPython(Op):
 IN_C = (BaseBLAS, Blockwise, Elemwise, Gemm, _NoPythonCOp)
 """Operations with C code that compute; others rearrange arrays, and are about as fast in Python."""
 
+OF_LAPACK = (Cholesky, SolveTriangular)
+"""Operations that :mod:`.thunks` calls LAPACK for."""
+
 FEW = 1000
 """Most places that are read or written in Python."""
 
@@ -216,9 +221,10 @@ def without_view(node: Apply) -> list[Variable] | None:
 
 
 def in_python(node: Apply) -> list[Variable] | None:
-    """Operations that have C code and are about as fast without."""
-    is_kept = not isinstance(node.op, COp) or isinstance(node.op, IN_C) or _is_slow_in_python(node)
-    return None if is_kept else InPython(node.op).in_place_of(node).outputs
+    """Operations that have C code and are about as fast without, and calls of LAPACK."""
+    has_c = isinstance(node.op, COp) and not isinstance(node.op, IN_C)
+    is_fast = isinstance(node.op, OF_LAPACK) or (has_c and not _is_slow_in_python(node))
+    return InPython(node.op).in_place_of(node).outputs if is_fast else None
 
 
 class Machine(VMLinker):
