@@ -127,7 +127,7 @@ def test_noise_is_learnt_by_default():
         lambda_b=(3, 4),
     )
     shapes = {"noise_Z2": 10, "noise_X2": 10, "noise_y": 1}
-    widths = {"noise_Z2": 0.07, "noise_X2": 0.07, "noise_y": 0.1}
+    widths = {"noise_Z2": 0.035, "noise_X2": 0.035, "noise_y": 0.1}
     for name, value in values.items():
         a = shapes[name]
         expected += invgamma.logpdf(value, a, scale=a * widths[name] ** 2) + np.log(value)

@@ -29,7 +29,7 @@ Variances = dict[str, tuple[Variance, ...]]
 DEFAULT_NOISE = 1e-2
 """Variance of all noise where none is given."""
 
-LEARNT_HIDDEN = Prior(0.07, 20)
+LEARNT_HIDDEN = Prior(0.035, 20)
 LEARNT_OUTPUT = Prior(0.1, 2)
 """Priors of noise that is learnt, in networks of standardised inputs and targets."""
 
