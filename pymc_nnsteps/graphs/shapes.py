@@ -138,12 +138,13 @@ def _other_rows(model: pm.Model, rv: TensorVariable) -> str | None:
     whole = model.named_vars.get(str(rv.name).removesuffix("_observed"))
     if whole not in model.deterministics or not is_univariate(rv):
         return None
-    for parameter in parameters(rv):
+    for parameter, n_core in zip(parameters(rv), rv.owner.op.ndims_params, strict=True):
         match parameter.owner:
             case Apply(
                 op=AdvancedSubtensor(), inputs=[TensorVariable() as full, Constant(data=mask)]
             ):
-                [shape] = _evaluated([full.shape])
+                [lengths] = _evaluated([full.shape])
+                shape = lengths[: len(lengths) - n_core]
                 if mask.dtype == bool and not _agree(shape, mask.shape, repeated=True):
                     return (
                         f"{describe(whole)}, which has missing entries, has shape {mask.shape}, "

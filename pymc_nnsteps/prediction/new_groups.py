@@ -134,14 +134,16 @@ def group_numbers(
     New labels, where they may be, are numbered on. Integers are numbers, unless the labels are
     integers as well: then they may be either.
     """
-    is_numeric = isinstance(given, pd.Series) and pd.api.types.is_numeric_dtype(given.dtype)
-    array = given.to_numpy() if is_numeric else as_array(name, given)
-    if array.dtype.kind not in "OUTMiu" or not numbers_groups(model, data):
+    if isinstance(given, pd.Series) and pd.api.types.is_numeric_dtype(given.dtype):
+        array = given.to_numpy()
+    else:
+        array = as_array(name, given)
+    if array.dtype.kind not in "OUTMiuf" or not numbers_groups(model, data):
         return given
     if not array.size:
         return array.astype("int64")
     labels = pd.Index(_labels(model, data)).tolist()
-    if array.dtype.kind in "iu" and not _are_labels(name, array, labels, sample_new_groups):
+    if array.dtype.kind in "iuf" and not _are_labels(name, array, labels, sample_new_groups):
         return given
     if not labels:
         raise ValueError(
@@ -167,12 +169,11 @@ def group_numbers(
 def _are_labels(
     name: str, given: np.ndarray, labels: Sequence[object], sample_new_groups: bool
 ) -> bool:
-    """Whether integers are labels of groups, and not numbers of these."""
+    """Whether whole numbers are labels of groups, and not numbers of these."""
     numbers = {label: number for number, label in enumerate(labels)}
     asked = list(dict.fromkeys(given.ravel().tolist()))
-    if all(number == label for label, number in numbers.items()) or numbers.keys().isdisjoint(
-        asked
-    ):
+    is_other = {type(label) for label in labels} != {int} or not np.isfinite(given).all()
+    if is_other or numbers.keys().isdisjoint(asked) or list(numbers) == list(numbers.values()):
         return False
     n_new = len(asked) if sample_new_groups else 0
     if min(asked) < 0 or max(asked) >= len(labels) + n_new:

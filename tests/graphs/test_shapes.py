@@ -230,3 +230,13 @@ def test_what_a_distribution_is_made_of_is_no_random_data():
         pm.GaussianRandomWalk("w", init_dist=pm.Normal.dist(), steps=2)
         pm.MvNormal("y", b, np.eye(2), observed=np.ma.masked_array([0.0, 1.0], [False, True]))
     refuse_random_data(model)
+
+
+def test_classes_of_which_some_are_missing():
+    """Parameters have an axis of classes, which the observed entries have not."""
+    classes = np.ma.masked_equal(np.arange(8) % 3, 1)
+    with pm.Model() as model:
+        utilities = X @ pm.Normal("W", shape=(2, 3))
+        with pytest.warns(match="missing"):
+            pm.Categorical("y", logit_p=utilities, observed=classes)
+    require_fitting_data(model)
