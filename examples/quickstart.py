@@ -152,7 +152,7 @@ def plot_function(
         1, len(dependences), figsize=(10, 4), sharey=True, layout="constrained"
     )
     for ax, dependence in zip(axes, dependences, strict=True):
-        [name] = (dim for dim in dependence.dims if dim != "output")
+        [name] = (dim for dim in dependence["mean"].dims if dim != "output")
         column = X.columns.get_loc(name)
         x = scaler.mean_[column] + scaler.scale_[column] * dependence[name].values
         network = mean + sd * dependence.isel(output=0)
