@@ -31,6 +31,8 @@ from pytensor.tensor.blas.blas_c import BaseBLAS
 from pytensor.tensor.blas.gemm import Gemm
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import CAReduce, Elemwise
+from pytensor.tensor.linalg.decomposition.cholesky import Cholesky
+from pytensor.tensor.linalg.solvers.triangular import SolveTriangular
 from pytensor.tensor.math import mul
 from pytensor.tensor.random.basic import ScipyRandomVariable
 from pytensor.tensor.subtensor import AdvancedIncSubtensor, AdvancedSubtensor
@@ -188,6 +190,9 @@ class InPython(Op):
 IN_C = (BaseBLAS, Blockwise, Elemwise, Gemm, _NoPythonCOp)
 """Operations with C code that compute; others rearrange arrays, and are about as fast in Python."""
 
+IN_LAPACK = (Cholesky, SolveTriangular)
+"""Operations whose own calls of LAPACK look at what is the same each time."""
+
 FEW = 1000
 """Most places that are read or written in Python."""
 
@@ -216,8 +221,9 @@ def without_view(node: Apply) -> list[Variable] | None:
 
 
 def in_python(node: Apply) -> list[Variable] | None:
-    """Operations that have C code and are about as fast without."""
-    is_kept = not isinstance(node.op, COp) or isinstance(node.op, IN_C) or _is_slow_in_python(node)
+    """Operations that have C code and are about as fast without, and those of LAPACK."""
+    may_be = isinstance(node.op, (COp, *IN_LAPACK)) and not isinstance(node.op, IN_C)
+    is_kept = not may_be or _is_slow_in_python(node)
     return None if is_kept else InPython(node.op).in_place_of(node).outputs
 
 
