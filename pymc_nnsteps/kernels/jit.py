@@ -13,6 +13,7 @@ import inspect
 import itertools
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from types import ModuleType
 from typing import Any, override
 
 import numpy as np
@@ -179,6 +180,8 @@ def text_of(value: Any) -> str:
         return f"{value.dtype} {value.tobytes()!r}"
     if fields_of(value):
         return repr({name: text_of(kind) for name, kind in value.__annotations__.items()})
+    if isinstance(value, ModuleType):
+        return value.__name__  # not where it lies
     return repr(value).partition(" at 0x")[0]  # of a function, which has the name of a method
 
 

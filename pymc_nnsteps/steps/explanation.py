@@ -76,8 +76,8 @@ def explain(
     -------------------------------------------------------------
     slope     NUTS  Gaussian
     bend      NUTS  -            its prior is Laplace, not Normal
-    pm.sample gives slope, bend to NUTS: others are for networks with latent layers
-      or learnt scales
+    pm.sample gives slope, bend to NUTS: other steps are for networks with latent
+      layers or learnt scales
     """
     model = model_or_context(model)
     options = Options(scan, collapse, interweave, passes, rays, trajectories)

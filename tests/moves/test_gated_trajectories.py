@@ -158,7 +158,7 @@ class Moved:
         [self.node] = {n for n in ops if getattr(n.op, "name", "") == "move_gated_layer"}
         self.natural = natural_values(self.model)
         self.omegas = {}
-        for before in self.move.rows.layer.likelihood.before:
+        for before in self.move.rows.likelihood.before:
             for omega, child in before.fixed.items():
                 given = RNG.uniform(0.1, 0.4, size=N)
                 self.natural[omega] = pt.constant(given)
