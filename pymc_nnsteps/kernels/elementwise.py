@@ -18,6 +18,7 @@ from pytensor.scalar.basic import get_scalar_type
 from pytensor.tensor.elemwise import Elemwise
 
 from pymc_nnsteps.kernels import jit, native
+from pymc_nnsteps.kernels.rewriting import UNFINISHED
 from pymc_nnsteps.kernels.thunks import in_c, loops, prepared, repeated_axes
 
 TYPES = {
@@ -183,6 +184,7 @@ class UseLoops(GraphRewriter):
             native.build(units)
         except native.CompilerError as error:
             native.log_compilation(f"PyTensor compiles functions of numbers one by one: {error}")
+            UNFINISHED.add(fgraph)
             return
         pairs = [
             pair

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Sequence, Set
 from pathlib import Path
 from types import BuiltinFunctionType, FunctionType
 from typing import Any, NamedTuple, override
+from weakref import WeakSet
 
 import numpy as np
 import pymc as pm
@@ -87,6 +88,10 @@ def outputs_of(graph: FlatGraph, inputs: Sequence[Variable]) -> list[Variable]:
         node = Apply(op, [variables[k] for k in arguments], [kind() for kind in types])
         variables += node.outputs
     return [variables[k] for k in graph.outputs]
+
+
+UNFINISHED: WeakSet[FunctionGraph] = WeakSet()
+"""Graphs that are not kept, because a compiler has refused a part of them."""
 
 
 class _UnknownError(Exception):
@@ -205,7 +210,7 @@ class KeptGraphs(GraphRewriter):
             _replace_outputs(fgraph, outputs_of(kept, fgraph.inputs))
             return
         self._rewriter.apply(fgraph)
-        if key is not None:
+        if key is not None and fgraph not in UNFINISHED:
             _write(folder() / key, fgraph)
 
 

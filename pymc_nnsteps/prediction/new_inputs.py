@@ -1,6 +1,6 @@
 """Predictions at new inputs."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any, Literal, get_args
 
@@ -382,6 +382,12 @@ def _at(
     return table, rows, network, lengths
 
 
+def _used(model: pm.Model, variables: Collection[Any]) -> list[Any]:
+    """Data with rows on which some variables depend."""
+    data = [each for each in model.data_vars if each.ndim > 0]
+    return [each for each in data if any(depends_on(v, {each}) for v in variables)]
+
+
 def input_container(
     argument: str, model: pm.Model, name: str | None, output: int | str | None = None
 ) -> TensorSharedVariable:
@@ -393,18 +399,11 @@ def input_container(
     containers = {data.name: data for data in model.data_vars}
     tables = list(containers)
     if name is None:
+        of_responses = [each for rv in model.observed_RVs for each in parameters(rv)]
         of_output = isinstance(output, str) and output in model.named_vars
-        stated = [
-            *model.potentials,
-            *(each for rv in model.observed_RVs for each in parameters(rv)),
-        ]
-        if of_output:
-            stated = [model[output]]
-        used = [
-            data
-            for data in model.data_vars
-            if data.ndim > 0 and any(depends_on(each, {data}) for each in stated)
-        ]
+        used = _used(model, [model[output]]) if of_output else []
+        of_output = bool(used)
+        used = used or _used(model, [*model.potentials, *of_responses])
         tables = [data.name for data in used if data.ndim == 2] or [data.name for data in used]
         has_default = "inputs" in (tables if of_output else containers)
         name = "inputs" if has_default else tables[0] if len(tables) == 1 else None

@@ -193,7 +193,7 @@ def test_a_start_without_density():
             pm.Bernoulli("y", pm.math.gt(abs(a + 0.5), 0.1) * 1.0, observed=y)
         return model
 
-    with pytest.raises(ValueError, match="The support point of the model has no density"):
+    with pytest.raises(ValueError, match="The support point of the model has density zero"):
         nns.lab.teacher_student(build, X, targets=np.ones(20, int), random_seed=0)
 
 

@@ -220,7 +220,7 @@ def test_another_experiment_is_not_what_was_kept(tmp_path):
         run()
     with model:
         pm.set_data({"inputs": 2 * np.eye(2)})
-    with pytest.raises(ValueError, match="differs in data container inputs; go on"):
+    with pytest.raises(ValueError, match="differs in data container inputs; continue"):
         run()
 
 

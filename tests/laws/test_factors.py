@@ -152,7 +152,7 @@ def test_hmc_moves_it_with_what_it_multiplies():
 
 
 DECLINED = {
-    "several entries": (lambda: pm.HalfNormal("v", shape=3)[GROUPS], "several entries"),
+    "several entries": (lambda: pm.HalfNormal("v", shape=3)[GROUPS], "must be a scalar"),
     "of either sign": (lambda: pm.Uniform("v", -1, 1), "not known to be positive"),
     "not linear": (lambda: pm.HalfNormal("v") ** 2, "the mean of child y is not affine in it"),
 }

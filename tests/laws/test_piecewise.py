@@ -205,8 +205,8 @@ def test_declined_where_it_would_be_wrong():
     assert "the mean of child x is not affine in it" in reason(two_children)
     assert "Laplace" in reason(not_normal_prior)
     assert "the scale of child x depends on it" in reason(scale_depends)
-    assert "repeats it" in reason(repeated)
-    assert "repeats it" in reason(repeated_by_dims)
+    assert "broadcasts it" in reason(repeated)
+    assert "broadcasts it" in reason(repeated_by_dims)
     assert "not piecewise linear" in reason(smooth)
     assert "child x is Poisson" in reason(poisson)
 

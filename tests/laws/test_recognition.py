@@ -577,7 +577,7 @@ def test_random_data(name):
         warnings.filterwarnings("ignore", message="total_size not provided")
         v = w()
         RANDOM_DATA[name](v)
-    with pytest.raises(NotConjugate, match="w: y depends on data that are drawn anew"):
+    with pytest.raises(NotConjugate, match="w: y depends on data that are redrawn"):
         match(model, v)
 
 

@@ -318,7 +318,7 @@ def operations(model, gradient):
         function = pytensor.function(hidden, outputs, mode=as_in_c)
     nodes = function.maker.fgraph.toposort()
     assert not any(isinstance(node.op, Blockwise) for node in nodes)
-    return Counter(type(node.op).__name__ for node in nodes)
+    return Counter(type(getattr(node.op, "op", node.op)).__name__ for node in nodes)
 
 
 @FORMS

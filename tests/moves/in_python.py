@@ -20,4 +20,5 @@ def uncompiled(kernel):
         whole = len(given) == function.__code__.co_argcount
         return function(*given) if whole else of_arrays(function)(*entries(given))
 
+    call.bound = lambda types: call
     return call

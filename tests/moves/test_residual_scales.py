@@ -374,11 +374,12 @@ def test_it_stands_between_moves_and_the_fresh_activations():
     model = build("learnt")
     drawn = [tuple(rv.name for rv in draw.draws) for draw in sweep_of(model)]
     place = drawn.index(("X2",))
-    assert drawn[place - 5 : place] == [
+    assert drawn[place - 6 : place] == [
         ("W2",),
         ("W1", "b1", "Z2", "W2", "noise_y"),
         ("W1", "b1", "Z2", "W2", "b2", "noise_y"),
         ("noise_X2",),
+        ("noise_y", "noise_X2"),
         ("noise_Z2", "Z2"),
     ]
     assert drawn.count(("noise_X2",)) == 1
@@ -389,7 +390,8 @@ def test_it_stands_between_moves_and_the_fresh_activations():
 def test_it_is_explained():
     rows = {row[0]: row[2] for row in nns.explain(build("learnt")).rows}
     assert rows["noise_X2"] == (
-        "X2 integrated out, given which it moves by small steps; children: X2"
+        "X2 integrated out, given which it moves by small steps; in exchange with noise_y; "
+        "children: X2"
     )
 
 

@@ -290,7 +290,7 @@ def of_seven(h, v, s):
         (repeated_rows, "y may depend on an entry of H twice"),
         (squared, "the scales of y, z are different powers of it"),
         (beside_another_law, "z has the same scale in another way"),
-        (of_seven, "more than 6 outputs see H"),
+        (of_seven, "more than 6 outputs depend on H"),
     ],
 )
 def test_explain_says_what_a_way_of_writing_loses(observe, reason):
