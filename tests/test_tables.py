@@ -228,10 +228,10 @@ def test_text_is_encoded_as_by_hand(kind, standardize):
     [
         (
             {"depot": "west"},
-            "has 'west' in the column 'depot', of which the model knows 'east', 'no",
+            "has 'west' in the column 'depot', but the model knows only 'east', 'no",
         ),
         ({"depot": None}, r"has 6 NaN .* X_new\[0, 2\] \(6 in the column 'depot'\)"),
-        ({"depot": 1}, "has '1' in the column 'depot', of which"),
+        ({"depot": 1}, "has '1' in the column 'depot', but"),
         ({"km": "far"}, "has text in the column 'km', but the model's is one of numbers"),
         ({"km": np.nan}, r"has 6 NaN .* X_new\[0, 0\] \(6 in the column 'km'\)"),
         ({"age": 1}, r"must have the columns \['km', 'new', 'depot'\] .*; leave out \['age'\]"),

@@ -366,10 +366,10 @@ PLACES = {
     "checked": (lambda p, y: pm.distributions.dist_math.check_parameters(p, p > 0, y < 3), Rows(0)),
     "diagonal": (lambda p, y: p[pt.arange(p.shape[0]), pt.arange(p.shape[0])], "uses the number"),
     "same number twice": (lambda p, y: (lambda i: p[i, i])(pt.arange(p.shape[0])), "pairs rows"),
-    "other rows": (lambda p, y: p[pt.arange(p.shape[0]) + 1, y], "of all rows"),
-    "from one on": (lambda p, y: p[pt.arange(1, p.shape[0]), y], "of all rows"),
-    "numbers as values": (lambda p, y: p * pt.arange(p.shape[0])[:, None], "of all rows"),
-    "what holds for all": (lambda p, y: p * pt.all(p > 0), "of all rows"),
+    "other rows": (lambda p, y: p[pt.arange(p.shape[0]) + 1, y], "combines all rows"),
+    "from one on": (lambda p, y: p[pt.arange(1, p.shape[0]), y], "combines all rows"),
+    "numbers as values": (lambda p, y: p * pt.arange(p.shape[0])[:, None], "combines all rows"),
+    "what holds for all": (lambda p, y: p * pt.all(p > 0), "combines all rows"),
 }
 
 

@@ -279,7 +279,7 @@ def test_an_interrupt_says_how_to_go_on(copied, monkeypatch, caplog):
     monkeypatch.setattr(sampling, "_chunk", interrupted)
     with pytest.raises(KeyboardInterrupt):
         nns.extend(copied, 5, **QUIET)
-    assert f"40 of 50 draws are in the store, and nns.resume('{copied}') goes on" in caplog.text
+    assert f"40 of 50 draws are in the store, and nns.resume('{copied}') continues" in caplog.text
 
 
 @pytest.mark.slow

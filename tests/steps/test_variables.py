@@ -104,7 +104,7 @@ def test_what_is_not_a_free_variable():
         y = pm.Normal("y", d * data, observed=[0.3, 0.4])
         potential = pm.Potential("potential", -b.sum())
     wrong = {
-        "d is computed from a, b: name what": [d, "d", [a, d], (d,)],
+        "d is computed from a, b: name these": [d, "d", [a, d], (d,)],
         "follows is computed from a, b": [follows, "follows"],
         "potential is computed from b": [potential],
         "is computed from b:": [b[0], [b.sum()]],

@@ -17,6 +17,7 @@ from pymc_nnsteps.random.generalized_inverse_gaussian import (
     GeneralizedInverseGaussianRV,
     TruncatedGeneralizedInverseGaussianRV,
 )
+from pymc_nnsteps.random.op import DirectRV
 from pymc_nnsteps.steps import compiled, crank_nicolson, sweep
 from tests.cases import in_suite, slow
 from tests.zoo import ZOO, smooth_network
@@ -45,6 +46,12 @@ def rows():
     return nns.intermediate_noise_mlp(X, np.abs(X[:, 0]), hidden=(2,), noise=0.1)
 
 
+def draws_by(patch, kind, rng_fn):
+    """Let a random variable be drawn by another function, in Python."""
+    patch.setattr(kind, "rng_fn", rng_fn)
+    patch.setattr(kind, "function_of", DirectRV.function_of)
+
+
 def with_upper_bound(share):
     def plant(patch):
         kernel = TruncatedGeneralizedInverseGaussianRV.rng_fn
@@ -52,14 +59,14 @@ def with_upper_bound(share):
         def rng_fn(self, rng, nu, delta2, lambda2, lower, upper, size):
             return kernel(self, rng, nu, delta2, lambda2, lower, share * upper, size)
 
-        patch.setattr(TruncatedGeneralizedInverseGaussianRV, "rng_fn", rng_fn)
+        draws_by(patch, TruncatedGeneralizedInverseGaussianRV, rng_fn)
 
     return plant
 
 
 def twice_the_draw(patch):
     kernel = GeneralizedInverseGaussianRV.rng_fn
-    patch.setattr(GeneralizedInverseGaussianRV, "rng_fn", lambda *given: 2 * kernel(*given))
+    draws_by(patch, GeneralizedInverseGaussianRV, lambda *given: 2 * kernel(*given))
 
 
 def four_times_the_variance(patch):
