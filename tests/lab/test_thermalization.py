@@ -178,7 +178,7 @@ def test_goes_on_where_it_stopped(mixed, tmp_path, monkeypatch):
         same = whole.records.sel(sweep=records["sweep"]).drop_vars("seconds")
         xr.testing.assert_allclose(same, records.drop_vars("seconds"), rtol=1e-9)
     assert (np.diff(last.records["seconds"]) >= 0).all()
-    with pytest.raises(ValueError, match=r"differs in random_seed \(3, now 4\); go on with"):
+    with pytest.raises(ValueError, match=r"differs in random_seed \(3, now 4\); continue with"):
         run_of(mixed, path=file, random_seed=4)
     file.write_bytes(file.read_bytes()[:-1])
     with pytest.raises(ValueError, match=f"{file} is lost or damaged"):
