@@ -239,6 +239,7 @@ def find_noise_exchange(
     if not likelihood.has_one_output or varies(rows.weight, [0]):
         return []
     laws = [law for law in conditionals if isinstance(law, ScaleLaw) and len(law.scaled) == 1]
+    shared = rows.design, likelihood.layer.mean
     found: list[NoiseExchange] = []
     for own in (law for law in laws if law.scaled[0].child is a):
         [v], [noise] = own.draws, own.scaled
@@ -253,10 +254,8 @@ def find_noise_exchange(
                 scale is not None
                 and scale.of_response
                 and not scale.of_activations
-                and not given_any([rows.design, likelihood.layer.mean, *parameters(v)], [s])
-                and not given_any([likelihood.variance], [s])
-                and not given_any([rows.design, rows.weight, *parameters(s)], [v])
-                and not given_any([likelihood.layer.mean], [v])
+                and not given_any([*shared, likelihood.variance, *parameters(v)], [s])
+                and not given_any([*shared, rows.weight, *parameters(s)], [v])
             ):
                 exponents = scale.of_response, noise.form.exponent
                 moves = [NoiseExchange((s, v), likelihood, *exponents)]
