@@ -205,9 +205,7 @@ def distribution(rv: TensorVariable) -> str:
     if has_foreign_density(rv):
         return f"{of_class} with a density that is not PyMC's"
     names = getattr(op, "_print_name", None)
-    name = _mixture(rv) or (str(names[0]) if names else of_class)
-    plain = isinstance(rv, TensorVariable)
-    return name if plain else f"pymc.dims.{name} (stated in plain tensors by nns.plain_model)"
+    return _mixture(rv) or (str(names[0]) if names else of_class)
 
 
 def _mixture(rv: TensorVariable) -> str | None:

@@ -1,15 +1,17 @@
-"""Models of named dimensions in plain tensors, which is what this package reads."""
+"""Models of named dimensions in plain tensors, which readers and steps take in their place."""
 
 from collections.abc import Mapping
+from operator import is_
 from typing import Any
 
+import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 from pymc.util import UNSET
 from pytensor.compile import optdb
 from pytensor.compile.ops import ViewOp
 from pytensor.compile.rewriting import inline_ofg_node
-from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.traversal import ancestors, io_toposort
 from pytensor.tensor.einsum import Einsum
@@ -19,8 +21,9 @@ from pytensor.tensor.variable import TensorVariable
 from pytensor.xtensor.basic import tensor_from_xtensor, xtensor_from_tensor
 from pytensor.xtensor.type import XTensorSharedVariable, XTensorType
 
+from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.search import model_or_context, once_per_model
-from pymc_nnsteps.graphs.values import substitute
+from pymc_nnsteps.graphs.values import constant_or_none, substitute
 
 
 def model_to_read(model: pm.Model | None) -> pm.Model:
@@ -30,9 +33,10 @@ def model_to_read(model: pm.Model | None) -> pm.Model:
 
 @once_per_model
 def plain_model(model: pm.Model) -> pm.Model:
-    """Rewrite a model of :mod:`pymc.dims` in plain tensors, which this package and others read.
+    """Rewrite a model of :mod:`pymc.dims` in plain tensors, for packages that read no others.
 
-    Variables keep their names, dimensions, labels and transforms, so that draws of one model are
+    Steps and functions of this package take the model itself, and do this by themselves. Variables
+    keep their names, dimensions, labels and transforms, so that draws of one model are
     draws of the other. Data are shared: ``pm.set_data`` on one model sets the data of both.
 
     Parameters
@@ -46,7 +50,7 @@ def plain_model(model: pm.Model) -> pm.Model:
 
     Raises
     ------
-    ValueError
+    NotConjugate
         If a variable has no form in plain tensors, or has a transform that is not PyMC's default.
 
     Examples
@@ -58,11 +62,12 @@ def plain_model(model: pm.Model) -> pm.Model:
     ...     seen = pmd.Data("seen", np.ones(3), dims="row")
     ...     y = pmd.Normal("y", x.dot(w, dim="column"), 1, observed=seen)
     >>> plain = nns.plain_model(named)
-    >>> step = nns.Gibbs(["w"], model=plain)
+    >>> nns.Gibbs(["w"], model=named).vars[0].dims, nns.Gibbs(["w"], model=plain).vars[0].ndim
+    (('column',), 1)
     """
     if not any(isinstance(each.type, XTensorType) for each in model.named_vars.values()):
         return model
-    plain, made = pm.Model(), dict[Variable, Variable]()
+    plain, made = pm.Model(model=None), dict[Variable, Variable]()
     plain._coords, plain._dim_lengths = model._coords, model._dim_lengths
     for variable in model.named_vars.values():
         made[variable] = _added(plain, model, variable, made)
@@ -70,7 +75,7 @@ def plain_model(model: pm.Model) -> pm.Model:
 
 
 def _added(
-    plain: pm.Model, model: pm.Model, variable: Any, made: Mapping[Variable, Variable]
+    plain: pm.Model, model: pm.Model, variable: Any, made: dict[Variable, Variable]
 ) -> Variable:
     """Add what a variable of the model is in plain tensors, given those before it."""
     name, dims = str(variable.name), model.named_vars_to_dims.get(variable.name)
@@ -92,45 +97,71 @@ def _added(
         observed = made.get(value, value)
         observed = observed.data if isinstance(observed, Constant) else _lowered(observed, made)
         return plain.register_rv(expression, name, observed=observed, dims=dims)
-    default = UNSET if transform is not None else None
+    has_named_axes = isinstance(variable.type, XTensorType)
+    default = UNSET if has_named_axes and transform is not None else transform
     start = model.rvs_to_initial_values.get(variable)
     start = _lowered(start, made) if isinstance(start, Variable) else start
     rv = plain.register_rv(expression, name, dims=dims, default_transform=default, initval=start)
-    if getattr(plain.rvs_to_transforms[rv], "name", None) != getattr(transform, "name", None):
-        raise ValueError(f"{name} has a transform of its own, which has no form of plain tensors.")
+    if not _map_alike(transform, plain.rvs_to_transforms[rv], rv):
+        raise NotConjugate(
+            f"{name} has a transform of its own, which has no form in plain tensors; leave out its "
+            "transform, or default_transform."
+        )
     return rv
 
 
-def _lowered(expression: Variable, made: Mapping[Variable, Variable]) -> TensorVariable:
-    """An expression in plain tensors, those of the model's variables among them."""
-    if expression in made:
-        return made[expression]  # type: ignore[return-value]
-    if expression.owner is not None and isinstance(expression.owner.op, ViewOp):
+def _map_alike(named: Any, plain: Any, rv: TensorVariable) -> bool:
+    """Whether a transform of named dimensions and one of plain tensors have one name and bounds."""
+    if getattr(named, "name", None) != getattr(plain, "name", None):
+        return False
+    if not isinstance(getattr(named, "lower", None), Constant):
+        return True
+    bounds = (None if b is None else pt.as_tensor(b) for b in plain.args_fn(*rv.owner.inputs))
+    pairs = zip((named.lower, named.upper), (-np.inf, np.inf), bounds, strict=True)
+    read = [(own.data, none if b is None else constant_or_none(b)) for own, none, b in pairs]
+    return all(found is not None and np.allclose(own, found) for own, found in read)
+
+
+def _lowered(expression: Variable, made: dict[Variable, Variable]) -> TensorVariable:
+    """An expression in plain tensors; its parts are added to those made.
+
+    Nodes are lowered one by one, so that expressions share the parts that they have in common.
+    """
+    if expression not in made and isinstance(getattr(expression.owner, "op", None), ViewOp):
         [expression] = expression.owner.inputs
-        if expression in made:
-            return made[expression]  # type: ignore[return-value]
-    places = {variable: plain.type() for variable, plain in made.items()}
-    stated: dict[Variable, Any] = dict(places)
-    stated |= {
-        leaf: pt.constant(leaf.data)
-        for leaf in ancestors([expression])
-        if isinstance(leaf, Constant) and isinstance(leaf.type, XTensorType)
-    }
-    for variable, plain in stated.items():
-        if isinstance(variable.type, XTensorType):
-            stated[variable] = xtensor_from_tensor(plain, dims=variable.type.dims)
-    [found] = substitute([expression], stated)
+    for leaf in ancestors([expression], made):
+        if isinstance(leaf, Constant) and isinstance(leaf.type, XTensorType):
+            made[leaf] = pt.constant(leaf.data)
+    for node in io_toposort(list(made), [expression]):
+        made.update(zip(node.outputs, _lowered_outputs(node, made), strict=True))
+    found = made.get(expression, expression)
     if isinstance(found.type, XTensorType):
-        found = tensor_from_xtensor(found)
-    graph = FunctionGraph(outputs=[found], clone=False)
+        raise NotConjugate(f"{expression} has no form in plain tensors.")
+    return found  # type: ignore[return-value]
+
+
+def _lowered_outputs(node: Apply, made: Mapping[Variable, Variable]) -> list[Variable]:
+    """Outputs of a node in plain tensors, given its inputs in these."""
+    given = [made.get(each, each) for each in node.inputs]
+    if not any(isinstance(each.type, XTensorType) for each in (*node.inputs, *node.outputs)):
+        if all(map(is_, given, node.inputs)):
+            return node.outputs
+        return substitute(node.outputs, dict(zip(node.inputs, given, strict=True)))
+    places = [each if isinstance(each, Constant) else each.type() for each in given]
+    dims = [getattr(each.type, "dims", None) for each in node.inputs]
+    named = [
+        p if d is None else xtensor_from_tensor(p, d) for p, d in zip(places, dims, strict=True)
+    ]
+    outputs: list[Any] = [
+        tensor_from_xtensor(new) if isinstance(new.type, XTensorType) else new
+        for new in node.op.make_node(*named).outputs
+    ]
+    graph = FunctionGraph(outputs=outputs, clone=False)
     optdb.query("+lower_xtensor").rewrite(graph)
-    [found] = graph.outputs
-    for node in io_toposort([], [found]):
-        if isinstance(node.op, Einsum):
-            [inside] = inline_ofg_node(node)
-            [found] = substitute([found], {node.outputs[0]: inside})
-    [found] = substitute([found], {place: made[variable] for variable, place in places.items()})
-    named = [v for v in ancestors([found]) if isinstance(v.type, XTensorType)]
-    if named:
-        raise ValueError(f"{expression} has {named[-1]}, which has no form of plain tensors.")
-    return found
+    for inner in graph.toposort():
+        if isinstance(inner.op, Einsum):
+            [inside] = inline_ofg_node(inner)
+            graph.replace(inner.outputs[0], inside)
+    if any(isinstance(each.type, XTensorType) for each in ancestors(graph.outputs)):
+        raise NotConjugate(f"{node} has no form in plain tensors.")
+    return substitute(graph.outputs, dict(zip(places, given, strict=True)))

@@ -43,7 +43,7 @@ def shapes_of(
     """
     shapes: dict[TensorVariable, tuple[int, ...]] = {}
     if initial_point is None:
-        stated = [pt.as_tensor(rv, allow_xtensor_conversion=True).shape for rv in model.free_RVs]
+        stated = [rv.shape for rv in model.free_RVs]
         for rv, found in zip(model.free_RVs, _evaluated(stated), strict=True):
             known = [n for n in found if n is not None]
             if len(known) < len(found):
@@ -56,13 +56,12 @@ def shapes_of(
     return shapes
 
 
-def _shape_of_data(value: Variable) -> tuple[int, ...]:
+def _shape_of_data(value: Any) -> tuple[int, ...]:
     if isinstance(value, Constant):
         return np.shape(value.data)
     if isinstance(value, SharedVariable):
         return np.shape(value.get_value(borrow=True))
-    data = pt.as_tensor(value, allow_xtensor_conversion=True)
-    return tuple(int(n) for n in data.shape.eval(mode="FAST_COMPILE"))
+    return tuple(int(n) for n in value.shape.eval(mode="FAST_COMPILE"))
 
 
 def _natural_shape(
@@ -95,8 +94,6 @@ def require_fitting_data(model: pm.Model) -> None:
     they have to agree again.
     """
     for rv in model.observed_RVs:
-        if not isinstance(rv, TensorVariable):
-            continue
         value = model.rvs_to_values[rv]
         given = [parameter.shape for parameter in parameters(rv)] if is_univariate(rv) else []
         used = set(ancestors([rv, value]))

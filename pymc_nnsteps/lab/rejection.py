@@ -28,7 +28,8 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.arguments import finite_number, positive_integer
 from pymc_nnsteps.graphs.errors import NotConjugate
-from pymc_nnsteps.graphs.search import model_or_context, parameters
+from pymc_nnsteps.graphs.plain import model_to_read
+from pymc_nnsteps.graphs.search import parameters
 from pymc_nnsteps.graphs.shapes import refuse_random_data
 from pymc_nnsteps.graphs.values import observed_values, substitute
 from pymc_nnsteps.kernels.compiling import c_by_default, drawing, without_blas_notice
@@ -123,7 +124,7 @@ def rejection_sample(
     >>> bool(0.7 < exact.posterior["slope"].mean() < 1.1)
     True
     """
-    model = model_or_context(model)
+    model = model_to_read(model)
     draws = positive_integer("draws", draws)
     max_tries = positive_integer("max_tries", max_tries)
     if not model.observed_RVs and not model.potentials:

@@ -33,7 +33,7 @@ from pymc_nnsteps.kernels.threads import one_thread
 from pymc_nnsteps.prediction.new_inputs import function_expression, function_values
 from pymc_nnsteps.prediction.posterior import SAMPLES, as_tree
 from pymc_nnsteps.steps.target import dependent_factors, log_density
-from pymc_nnsteps.steps.variables import Vars, as_tensor, chosen
+from pymc_nnsteps.steps.variables import Vars, chosen
 
 
 @dataclass(frozen=True, repr=False)
@@ -162,7 +162,7 @@ def score_means(model: pm.Model, vars: Vars, scale: float) -> dict[str, TensorVa
     log_p = log_density(model, [*rvs, *dependent_factors(model, rvs)])
     gradients: Any = pt.grad(log_p, values, disconnected_inputs="ignore")
     return {
-        rv.name: scale * pt.mean(as_tensor(gradient))
+        rv.name: scale * pt.mean(pt.as_tensor(gradient, allow_xtensor_conversion=True))
         for rv, gradient in zip(rvs, gradients, strict=True)
     }
 

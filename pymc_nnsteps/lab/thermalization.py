@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal, get_args, override
 import numpy as np
 import pandas as pd
 import pymc as pm
+import pytensor.tensor as pt
 import xarray as xr
 from numpy.typing import NDArray
 from pymc.initial_point import PointType
@@ -41,7 +42,6 @@ from pymc_nnsteps.runs.fingerprint import (
 from pymc_nnsteps.runs.run import Checkpoint, State, restore, set_up, state_of
 from pymc_nnsteps.steps.assignment import Step
 from pymc_nnsteps.steps.compiled import Compiled
-from pymc_nnsteps.steps.variables import as_tensor
 
 SAVE_EVERY = 20.0
 """Seconds between copies of the state in a file."""
@@ -356,7 +356,8 @@ def compiled(
                 f"functions[{name!r}] must be an expression of the model's variables; got "
                 f"{expression!r}."
             )
-    outputs = [as_tensor(e) for e in substitute(functions.values(), natural_values(model))]
+    values = substitute(functions.values(), natural_values(model))
+    outputs = [pt.as_tensor(value, allow_xtensor_conversion=True) for value in values]
     for name, output in zip(functions, outputs, strict=True):
         leaves = set(graph_inputs([output])).difference(values)
         strange = [leaf for leaf in leaves if not isinstance(leaf, Constant | SharedVariable)]

@@ -210,7 +210,7 @@ def require_given(
 
 def _transform_depends_on(model: pm.Model, child: TensorVariable, rv: TensorVariable) -> bool:
     transform = model.rvs_to_transforms.get(child)
-    if transform is None or not isinstance(child, TensorVariable):
+    if transform is None:
         return False
     natural = transform.backward(model.rvs_to_values[child], *child.owner.inputs)
     return depends_on(natural, {rv}, model.basic_RVs)

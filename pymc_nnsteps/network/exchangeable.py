@@ -84,8 +84,6 @@ def exchangeable_units(model: pm.Model) -> tuple[ExchangeableUnits, ...]:
     >>> [{rv.name: at.axis for rv, at in units.axes.items()} for units in exchangeable_units(model)]
     [{'w': 1, 'b': 0, 's': 0, 'v': 0}]
     """
-    if not all(isinstance(rv, TensorVariable) for rv in model.basic_RVs):
-        return ()
     found: list[ExchangeableUnits] = []
     weights = unconstrained(model)
     for rv in (rv for rv in weights if rv.ndim > 1):

@@ -71,9 +71,7 @@ def unconstrained(model: pm.Model) -> list[TensorVariable]:
     return [
         rv
         for rv in model.free_RVs
-        if isinstance(rv, TensorVariable)
-        and rv.dtype.startswith("float")
-        and model.rvs_to_transforms[rv] is None
+        if rv.dtype.startswith("float") and model.rvs_to_transforms[rv] is None
     ]
 
 

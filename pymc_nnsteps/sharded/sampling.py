@@ -19,7 +19,7 @@ import xarray as xr
 from pymc.progress_bar import create_simple_progress
 
 from pymc_nnsteps.arguments import integer_from_zero, positive_integer, require_choice
-from pymc_nnsteps.graphs.search import model_or_context
+from pymc_nnsteps.graphs.plain import model_to_read
 from pymc_nnsteps.moves.contract import Scan
 from pymc_nnsteps.prediction.posterior import as_tree
 from pymc_nnsteps.runs.fingerprint import Fingerprint, RunFile, writing
@@ -261,7 +261,7 @@ def sample_sharded(
     >>> idata.posterior["W1"].mean(("chain", "draw")).values.round(1)
     array([[ 1. , -0.5]])
     """
-    model = model_or_context(model)
+    model = model_to_read(model)
     require_client(client)
     draws, chains = positive_integer("draws", draws), positive_integer("chains", chains)
     tune = integer_from_zero("tune", tune)

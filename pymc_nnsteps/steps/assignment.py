@@ -24,9 +24,10 @@ from pytensor.graph.traversal import ancestors
 from pytensor.link.numba.linker import NumbaLinker
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.graphs.errors import NotConjugate
+from pymc_nnsteps.graphs.errors import NotConjugate, known_or_none
 from pymc_nnsteps.graphs.initial_values import locals_of
 from pymc_nnsteps.graphs.known import describe
+from pymc_nnsteps.graphs.plain import plain_model
 from pymc_nnsteps.graphs.search import once_per_model
 from pymc_nnsteps.graphs.shapes import shapes_of
 from pymc_nnsteps.kernels.compiling import without_bookkeeping
@@ -148,32 +149,33 @@ def set_auto_assign(enabled: bool) -> None:
 
 def gibbs_is_competent(rv: TensorVariable) -> bool:
     """Whether Gibbs takes a variable that no step has been given for."""
-    model = _model_to_sample()
+    model, rv = _model_to_sample(rv)
     return model is not None and rv in model.free_RVs and _gibbs_takes(model, rv)
 
 
 def pcnl_is_competent(rv: TensorVariable) -> bool:
     """Whether PCNL takes a variable that no step has been given for."""
-    model = _model_to_sample()
+    model, rv = _model_to_sample(rv)
     return model is not None and rv in networks_of(model).wide and not _nuts_is_asked_for()
 
 
 def hmc_is_competent(rv: TensorVariable) -> bool:
     """Whether HMC takes a variable that no step has been given for."""
-    model = _model_to_sample()
+    model, rv = _model_to_sample(rv)
     if model is None or rv not in model.free_RVs or not networks_of(model).functional:
         return False
     if _nuts_is_asked_for():
         return False
     given = locals_of("assign_step_methods", SAMPLER).get("assigned_vars", ())
-    left = [other for other in model.free_RVs if model.rvs_to_values[other] not in given]
+    names = {value.name for value in given}
+    left = [other for other in model.free_RVs if model.rvs_to_values[other].name not in names]
     moved, reason = _beside_gibbs_in(model, tuple(left))
     return reason is None and rv in moved
 
 
 def levels_are_drawn(rv: TensorVariable) -> bool:
     """Whether missing levels that no step has been given for are drawn row by row."""
-    model = _model_to_sample()
+    model, rv = _model_to_sample(rv)
     return model is not None and rv in _levels(model)
 
 
@@ -188,19 +190,23 @@ def _is_readable(model: pm.Model) -> bool:
     """Whether a model can be read at all; if not, a warning says what went wrong.
 
     An import of this package must not keep :func:`pymc.sample` from a model that it knows nothing
-    of, so any error in reading leaves the whole model to the steps of PyMC.
+    of, so any error in reading leaves the whole model to the steps of PyMC. So does a model without
+    a form in plain tensors, which needs no warning.
     """
     reading: Any = None
     try:
+        if (model := known_or_none(plain_model, model)) is None:
+            return False
         for reading in model.free_RVs:
             _gibbs_takes(model, reading)
         if weights := networks_of(model).functional.intersection(model.free_RVs):
             [reading, *_] = weights
             _beside_gibbs_in(model, tuple(model.free_RVs))
     except Exception as error:
+        where = "" if reading is None else f" at variable {describe(reading)}"
         warnings.warn(
-            f"pymc_nnsteps cannot read this model ({type(error).__name__} at variable "
-            f"{describe(reading)}: {error}) and leaves it to the steps of PyMC; please report this "
+            f"pymc_nnsteps cannot read this model ({type(error).__name__}{where}: "
+            f"{error}) and leaves it to the steps of PyMC; please report this "
             "with the model. nns.set_auto_assign(False) turns the reading off.",
             UserWarning,
             stacklevel=2,
@@ -318,11 +324,17 @@ def _gibbs_takes(model: pm.Model, rv: TensorVariable) -> bool:
     return needs_gibbs(model, rv) and has_law(model, rv)
 
 
-def _model_to_sample() -> pm.Model | None:
-    """Model that steps are being assigned to, if this package may assign some."""
+def _model_to_sample(rv: TensorVariable) -> tuple[pm.Model | None, TensorVariable]:
+    """Model that steps are being assigned to, if this package may assign some, and its variable.
+
+    Both are in plain tensors.
+    """
     other = locals_of("sample", SAMPLER).get("nuts_sampler") not in (None, "pymc")
     model = None if other or not _enabled else _sampled_model()
-    return None if model is None or not _is_readable(model) else model
+    if model is None or not _is_readable(model):
+        return None, rv
+    plain = plain_model(model)
+    return plain, plain[str(rv.name)] if rv in model.free_RVs else rv
 
 
 def announce() -> None:

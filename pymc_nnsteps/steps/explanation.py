@@ -7,7 +7,7 @@ import pymc as pm
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.known import describe
-from pymc_nnsteps.graphs.search import model_or_context
+from pymc_nnsteps.graphs.plain import model_to_read
 from pymc_nnsteps.graphs.shapes import require_fitting_data, shapes_of
 from pymc_nnsteps.laws.recognition import recognise
 from pymc_nnsteps.moves.contract import Choice, Options, Scan
@@ -79,7 +79,7 @@ def explain(
     pm.sample gives slope, bend to NUTS: other steps are for networks with latent
       layers or learnt scales
     """
-    model = model_or_context(model)
+    model = model_to_read(model)
     options = Options(scan, collapse, interweave, passes, rays, trajectories)
     sweep, beside = planned(model, options)
     named = tuple((describe(rv), step, why) for rv, step, why in beside)

@@ -25,7 +25,7 @@ from pytensor.link.numba.linker import NumbaLinker
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.shapes import refuse_random_data
-from pymc_nnsteps.graphs.values import substitute
+from pymc_nnsteps.graphs.values import substitute, typed_like
 from pymc_nnsteps.kernels.compiling import numba_by_default, without_blas_notice
 from pymc_nnsteps.kernels.expressions import UntranslatableError
 from pymc_nnsteps.kernels.graph_translation import CppLinker, in_cpp
@@ -37,7 +37,6 @@ from pymc_nnsteps.laws.gaussian import Gaussian
 from pymc_nnsteps.steps.compiled import OfData, take_out_invariants
 from pymc_nnsteps.steps.target import dependent_factors
 from pymc_nnsteps.steps.terms import ROWS, terms
-from pymc_nnsteps.steps.variables import as_tensor, as_value
 
 Point = Mapping[str, np.ndarray]
 
@@ -79,8 +78,8 @@ class FlatDensity:
         )
         layout = pt.TensorType("int64", (None,))("layout")
         reader = _FlatReader(layout)
-        parts = [reader.take(place, as_tensor(value)) for value in values]
-        moved = dict(zip(values, map(as_value, values, parts), strict=True))
+        parts = [reader.take(place, value) for value in values]
+        moved = dict(zip(values, map(typed_like, values, parts), strict=True))
         is_first = reader.take(numbers, pt.dscalar())
         density = terms(model, [*rvs, *dependent_factors(model, rvs)], block)
         outputs: list[Any] = density.graphs(moved, parts, is_first, given)
@@ -97,7 +96,7 @@ class FlatDensity:
         of_data: list[Variable] = [computed.get(shared, shared) for shared in kept]
         self.of_data = OfData(data, of_data)
         self._has_rows = [density.by_row.has_rows(part) for part in of_data]
-        known = {v: as_value(v, reader.take(numbers, as_tensor(v))) for v in (*others, *kept)}
+        known = {v: typed_like(v, reader.take(numbers, v)) for v in (*others, *kept)}
         self.values = [value.name for value in values]
         self._dtypes = {value.name: value.dtype for value in values}
         self._others = [value.name for value in others]

@@ -21,6 +21,7 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_nnsteps.arguments import positive_integer, require_bool
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.known import describe
+from pymc_nnsteps.graphs.plain import plain_model
 from pymc_nnsteps.graphs.shapes import require_fitting_data, require_numbers, shapes_of
 from pymc_nnsteps.kernels.compiling import c_by_default, without_bookkeeping
 from pymc_nnsteps.laws.conditional import Conditional
@@ -303,10 +304,11 @@ class Gibbs(Step):
 
         Draws later in the sweep may hide an error of the move.
         """
-        point = model.initial_point()
-        shapes = shapes_of(model, point)
-        rvs = [model.values_to_rvs[value] for value in self.vars]
-        draws = plan(model, [rv for rv in model.free_RVs if rv in rvs], self._options, shapes).sweep
+        names = {model.values_to_rvs[value].name for value in self.vars}
+        model = plain_model(model)
+        shapes = shapes_of(model, model.initial_point())
+        rvs = [rv for rv in model.free_RVs if rv.name in names]
+        draws = plan(model, rvs, self._options, shapes).sweep
         options = c_by_default(None)
         return {
             ", ".join(map(describe, draws[n - 1].draws)): self._runs(

@@ -42,7 +42,6 @@ from pymc_nnsteps.steps.compiled import Compiled
 from pymc_nnsteps.steps.step import ACCEPTANCE_AND_SIZE, Step
 from pymc_nnsteps.steps.step_size import DualAveraging
 from pymc_nnsteps.steps.target import gradient_of, log_density, moved_with, unbatched
-from pymc_nnsteps.steps.variables import as_tensor, as_value
 
 Map = Callable[[TensorVariable], TensorVariable]
 
@@ -168,10 +167,10 @@ class CompiledProposal:
 
         def as_values(xis: Sequence[TensorVariable]) -> list[Variable]:
             mapped = [c.to_value(xi) for c, xi in zip(coordinates, xis, strict=True)]
-            return list(map(as_value, values, substitute(mapped, natural)))
+            return list(map(typed_like, values, substitute(mapped, natural)))
 
         def new_place() -> SymbolicState:
-            xis = [as_tensor(value).type(f"{value.name}_xi") for value in values]
+            xis = [value.type(f"{value.name}_xi") for value in values]
             slopes = [xi.type() for xi in xis] if proposal.uses_gradient else []
             return ChainState(pt.dscalar("log_density"), xis, slopes)
 
@@ -195,9 +194,9 @@ class CompiledProposal:
         there = ChainState(evaluated[0], proposed, evaluated[1:])
 
         outputs = [next_rng, proposal.log_ratio(here, there, size), *flat(there)]
-        outputs += map(as_tensor, as_values(proposed))
+        outputs += as_values(proposed)
         whitened = substitute(
-            [c.from_value(as_tensor(v)) for c, v in zip(coordinates, values, strict=True)], natural
+            [c.from_value(v) for c, v in zip(coordinates, values, strict=True)], natural
         )
         used = set(ancestors([*outputs, *whitened]))
         others = [v for v in model.value_vars if v in used and v not in values]

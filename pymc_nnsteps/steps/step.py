@@ -4,7 +4,9 @@ Its progress columns are limited by the width of the terminal.
 """
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
+from inspect import signature
 from typing import Any, ClassVar, Self, override
 
 import pymc as pm
@@ -15,9 +17,11 @@ from rich.console import Console
 from rich.progress import TextColumn
 from rich.table import Column
 
+from pymc_nnsteps.graphs.plain import plain_model
 from pymc_nnsteps.graphs.search import model_or_context
 from pymc_nnsteps.kernels.threads import keep_one_thread_in_workers, one_thread
 from pymc_nnsteps.steps.compiled import OfData
+from pymc_nnsteps.steps.variables import Vars, chosen
 
 ACCEPTANCE_AND_SIZE: Mapping[str, tuple[str, str]] = {
     "acceptance_probability": ("Accept", ":0.2f"),
@@ -48,8 +52,10 @@ class Step(BlockedStep):
         return step
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """Let what a step computes use one thread."""
+        """Let a step read plain tensors, and what it computes use one thread."""
         super().__init_subclass__(**options)
+        if "vars" in signature(cls.__init__).parameters:
+            cls.__init__ = _in_plain_tensors(cls.__init__)  # type: ignore[method-assign]
         for name in {"__init__", "setup_chain", "step"} & vars(cls).keys():
             setattr(cls, name, one_thread(vars(cls)[name]))
 
@@ -100,6 +106,23 @@ class Step(BlockedStep):
     def _progress(self, stats: dict[str, Any]) -> dict[str, Any]:
         """What the progress bar shows of the statistics of a draw."""
         return {name: stats[name] for name in self._shown}
+
+
+def _in_plain_tensors(build: Callable[..., None]) -> Callable[..., None]:
+    """Build a step of a model of named dimensions for its plain model; values keep their names."""
+
+    @wraps(build)
+    def built(self: Step, vars: Vars = None, **options: Any) -> None:
+        given = model_or_context(options.pop("model", None))
+        plain = plain_model(given)
+        if plain is not given and vars is not None:
+            vars = [str(rv.name) for rv in chosen(given, vars)]
+        build(self, vars, model=plain, **options)
+        if plain is not given:
+            names = [plain.values_to_rvs[value].name for value in self.vars]
+            self.vars = [given.rvs_to_values[given[name]] for name in names]
+
+    return built
 
 
 OTHERS = 69

@@ -34,12 +34,11 @@ from pymc_nnsteps.graphs.row_axes import MixesRows, Rows
 from pymc_nnsteps.graphs.rows import follow_rows, require_aligned
 from pymc_nnsteps.graphs.search import parameters
 from pymc_nnsteps.graphs.shapes import lengths, stated_lengths
-from pymc_nnsteps.graphs.values import natural_values, substitute
+from pymc_nnsteps.graphs.values import natural_values, substitute, typed_like
 from pymc_nnsteps.kernels.rewriting import canonical
 from pymc_nnsteps.laws.gaussian import Gaussian
 from pymc_nnsteps.steps.integrated import likelihood, log_integral
 from pymc_nnsteps.steps.target import gradient_of, log_density
-from pymc_nnsteps.steps.variables import as_value
 
 ROWS = 512
 """Rows of a block: some ten layers of 16 units of them fill half a megabyte."""
@@ -246,7 +245,7 @@ def _zeros(model: pm.Model, rvs: Sequence[TensorVariable]) -> dict[Any, Any]:
     """Zeros for the value variable of each."""
     arrays = substitute([pt.zeros(lengths(rv), rv.dtype) for rv in rvs], natural_values(model))
     values = [model.rvs_to_values[rv] for rv in rvs]
-    return {v: as_value(v, array) for v, array in zip(values, arrays, strict=True)}
+    return {v: typed_like(v, array) for v, array in zip(values, arrays, strict=True)}
 
 
 def _with_gradient(

@@ -34,7 +34,8 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_nnsteps.arguments import finite_number, positive_integer, positive_number, require_bool
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.known import describe, has_prior
-from pymc_nnsteps.graphs.search import model_or_context, parameters
+from pymc_nnsteps.graphs.plain import model_to_read
+from pymc_nnsteps.graphs.search import parameters
 from pymc_nnsteps.graphs.values import natural_values, substitute
 from pymc_nnsteps.kernels.compiling import c_by_default, without_bookkeeping
 from pymc_nnsteps.kernels.threads import one_thread
@@ -115,7 +116,7 @@ def trained_starts(
     >>> list(starts[0]), starts[0]["W_ih1"].shape
     (['W_ih1', 'bh1', 'W_h1o', 'bo'], (8, 2))
     """
-    model = model_or_context(model)
+    model = model_to_read(model)
     chains, epochs = positive_integer("chains", chains), positive_integer("epochs", epochs)
     batch, rate = positive_integer("batch", batch), positive_number("rate", rate)
     if (decay := finite_number("decay", decay)) < 0:

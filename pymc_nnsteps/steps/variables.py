@@ -3,14 +3,11 @@
 from collections.abc import Sequence
 
 import pymc as pm
-import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 from pytensor.tensor.variable import TensorVariable
-from pytensor.xtensor.type import XTensorType, as_xtensor
 
 from pymc_nnsteps.graphs.known import describe
 from pymc_nnsteps.graphs.search import stated_in
-from pymc_nnsteps.graphs.values import typed_like
 
 Vars = TensorVariable | str | Sequence[TensorVariable | str] | None
 """Type of the ``vars`` argument of a step method; None leaves the choice to the step."""
@@ -59,16 +56,3 @@ def require_continuous(rvs: Sequence[TensorVariable], step: str) -> None:
             f"{', '.join(discrete)} is discrete, but {step} moves continuous variables; "
             "leave it to another step."
         )
-
-
-def as_tensor(value: Variable) -> TensorVariable:
-    """A variable without the names of its dimensions, if it has any."""
-    return pt.as_tensor(value, allow_xtensor_conversion=True)
-
-
-def as_value(value: Variable, tensor: TensorVariable) -> Variable:
-    """A tensor with the type of a value variable, named dimensions included."""
-    typed = typed_like(as_tensor(value), tensor)
-    if isinstance(value.type, XTensorType):
-        return as_xtensor(typed, dims=value.type.dims)
-    return typed

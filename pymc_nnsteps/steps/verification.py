@@ -137,12 +137,13 @@ def verify(
     12 16 z-scores from 500 draws; right ones stay below 4.5
     """
     model = model_or_context(model)
-    require_fitting_data(model)
+    plain = plain_model(model)
+    require_fitting_data(plain)
     rng = np.random.default_rng(random_seed)
     if sweeps is None:
         if step is not None or initvals is not None:
             raise ValueError('step and initvals are for sweeps: pass sweeps="auto" as well.')
-        return Verification(tuple(compare_laws(plain_model(model), rtol=rtol, rng=rng)))
+        return Verification(tuple(compare_laws(plain, rtol=rtol, rng=rng)))
     if isinstance(sweeps, str) and sweeps != "auto":
         raise ValueError(f'sweeps must be "auto" or a positive integer; got {sweeps!r}.')
     n = None if sweeps == "auto" else positive_integer("sweeps", sweeps)

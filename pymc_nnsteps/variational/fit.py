@@ -19,7 +19,7 @@ from pymc_nnsteps.arguments import (
     require_choice,
     require_finite,
 )
-from pymc_nnsteps.graphs.search import model_or_context
+from pymc_nnsteps.graphs.plain import model_to_read
 from pymc_nnsteps.kernels.threads import one_thread
 from pymc_nnsteps.tables import numbers, require_same_rows
 from pymc_nnsteps.variational.approximation import (
@@ -154,7 +154,7 @@ def fit(
     >>> sorted(approximation.predict(X[:5]).data_vars)
     ['lower', 'mean', 'sd', 'upper']
     """
-    model = model_or_context(model)
+    model = model_to_read(model)
     require_choice("method", method, get_args(Method))
     kinds: list[Any] = [start] if isinstance(start, str) else list(start)
     for kind in kinds or [None]:

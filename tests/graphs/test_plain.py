@@ -124,5 +124,5 @@ def test_laws_draws_and_data_are_the_same():
 def test_what_has_no_plain_form_is_named():
     with pm.Model() as model:
         pmd.Normal("w", 0, 1, transform=pmd.distributions.transforms.log_transform)
-    with pytest.raises(ValueError, match="w has a transform of its own, which has no form of pl"):
+    with pytest.raises(ValueError, match="w has a transform of its own, which has no form in pl"):
         nns.plain_model(model)

@@ -700,19 +700,6 @@ def test_variables_of_another_model_are_refused():
         match(model, model["y"])
 
 
-def test_variables_with_named_axes_are_left_alone():
-    """The variables of `pymc.dims` are no tensors; their models keep their default steps."""
-    import pymc.dims as pmd
-
-    with pm.Model(coords={"obs": range(N), "feature": range(D)}) as model:
-        inputs = pmd.Data("inputs", X, dims=("obs", "feature"))
-        b = pmd.Normal("b", 0, 1, dims="feature")
-        pmd.Normal("y", (inputs * b).sum("feature"), 1, observed=pmd.Data("t", Y, dims="obs"))
-    with pytest.raises(NotConjugate, match=r"b: its prior is pymc\.dims\.Normal \(.*, not Normal"):
-        match(model, model["b"])
-    assert not needs_gibbs(model, model["b"])
-
-
 @pytest.mark.parametrize("dtype", ["int8", "int64", "bool", "float32"])
 def test_designs_and_targets_of_any_number_type(dtype):
     with pm.Model() as model:
