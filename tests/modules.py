@@ -85,7 +85,7 @@ TESTED_IN = {
         "runs/store",
         "runs/tasks",
     ],
-    "sharded/test_shards": ["sharded/sampling"],
+    "sharded/test_shards": ["sharded/gaps", "sharded/sampling"],
     "steps/test_gibbs": ["steps/compiled", "steps/sweep"],
     "steps/test_hamiltonian": ["steps/flat", "steps/metric"],
     "steps/test_verification": ["steps/stationarity"],

@@ -1,6 +1,6 @@
 """Models of named dimensions in plain tensors, which readers and steps take in their place."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from operator import is_
 from typing import Any
 
@@ -70,24 +70,28 @@ def plain_model(model: pm.Model) -> pm.Model:
     plain, made = pm.Model(model=None), dict[Variable, Variable]()
     plain._coords, plain._dim_lengths = model._coords, model._dim_lengths
     for variable in model.named_vars.values():
-        made[variable] = _added(plain, model, variable, made)
+        made[variable] = added(plain, model, variable, made, _lowered)
     return plain
 
 
-def _added(
-    plain: pm.Model, model: pm.Model, variable: Any, made: dict[Variable, Variable]
-) -> Variable:
-    """Add what a variable of the model is in plain tensors, given those before it."""
+Restate = Callable[[Variable, dict[Variable, Variable]], Any]
+"""An expression of a model as that of another, given what is made of others, which it adds to."""
+
+
+def added(
+    to: pm.Model, model: pm.Model, variable: Any, made: dict[Variable, Variable], restate: Restate
+) -> Any:
+    """Add a variable of a model to another one, given what those before it are there."""
     name, dims = str(variable.name), model.named_vars_to_dims.get(variable.name)
     if variable in model.data_vars:
         data = variable
         if isinstance(variable, XTensorSharedVariable):
             kind = TensorType(variable.type.dtype, variable.type.shape)
             data = TensorSharedVariable(kind, None, None, container=variable.container, name=name)  # type: ignore[arg-type]
-        plain.register_data_var(data, dims=dims)
+        to.register_data_var(data, dims=dims)
         return data
-    expression = _lowered(variable, made)
-    with plain:
+    expression = restate(variable, made)
+    with to:
         if variable in model.deterministics:
             return pm.Deterministic(name, expression, dims=dims)
         if variable in model.potentials:
@@ -95,14 +99,14 @@ def _added(
     value, transform = model.rvs_to_values[variable], model.rvs_to_transforms[variable]
     if variable in model.observed_RVs:
         observed = made.get(value, value)
-        observed = observed.data if isinstance(observed, Constant) else _lowered(observed, made)
-        return plain.register_rv(expression, name, observed=observed, dims=dims)
+        observed = observed.data if isinstance(observed, Constant) else restate(observed, made)
+        return to.register_rv(expression, name, observed=observed, dims=dims)
     has_named_axes = isinstance(variable.type, XTensorType)
     default = UNSET if has_named_axes and transform is not None else transform
     start = model.rvs_to_initial_values.get(variable)
-    start = _lowered(start, made) if isinstance(start, Variable) else start
-    rv = plain.register_rv(expression, name, dims=dims, default_transform=default, initval=start)
-    if not _map_alike(transform, plain.rvs_to_transforms[rv], rv):
+    start = restate(start, made) if isinstance(start, Variable) else start
+    rv = to.register_rv(expression, name, dims=dims, default_transform=default, initval=start)
+    if not _map_alike(transform, to.rvs_to_transforms[rv], rv):
         raise NotConjugate(
             f"{name} has a transform of its own, which has no form in plain tensors; leave out its "
             "transform, or default_transform."

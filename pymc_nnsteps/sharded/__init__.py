@@ -3,6 +3,7 @@
 ============  =================================================================
 module        its subject
 ============  =================================================================
+``gaps``      missing inputs of a shard, in other places than those of the model
 ``rounds``    which draws of a sweep are of rows, which are shared, and when
 ``shards``    the rows of a shard, and what is drawn once for all of them
 ``sampling``  chains over shards, in this process or on a Dask cluster

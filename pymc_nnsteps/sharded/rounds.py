@@ -34,6 +34,8 @@ from pymc_nnsteps.graphs.shapes import shapes_of
 from pymc_nnsteps.laws.conditional import Additive, Conditional
 from pymc_nnsteps.moves.contract import Options, Scan
 from pymc_nnsteps.moves.plan import plan
+from pymc_nnsteps.prediction.imputation import ImputedColumn, imputations_of
+from pymc_nnsteps.sharded.gaps import imputed_columns
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,14 @@ class Rounds:
 
     rounds: tuple[Round, ...]
     of_rows: frozenset[TensorVariable]  # variables that depend on rows, observed ones included
+
+    @property
+    def names(self) -> list[list[list[str]]]:
+        """Names of the variables that are drawn in each round, of rows and shared."""
+        return [
+            [[describe(rv) for each in part for rv in each.draws] for part in (r.rows, r.shared)]
+            for r in self.rounds
+        ]
 
     def children_of_rows(self, model: pm.Model, conditional: Conditional) -> list[TensorVariable]:
         """Children of a shared draw that are of rows."""
@@ -110,7 +120,20 @@ def _variables_of_rows(
     known: dict[Variable, tuple[Variable, RowAxis]] = {
         container: (container, Rows(0)) for container in containers
     }
+    tables = [each for each in imputations_of(model) if each.container in containers]
+    for category in [category for each in tables for category in each.categories]:
+        raise NotConjugate(
+            f"{describe(category.entries)} are missing levels, which shards cannot exchange; make "
+            'a level of them, such as "missing"'
+        )
+    columns = imputed_columns(tables)
+    known |= {column.after: (column.after, Rows(0)) for column in columns.values()}
     for rv in model.basic_RVs:
+        if rv in columns:
+            _require_own_row(columns[rv], known)
+            found.add(rv)
+            known[rv] = (rv, Rows(0))
+            continue
         _require_no_gaps(model, rv, containers)
         is_observed = rv in model.observed_RVs
         try:
@@ -127,6 +150,18 @@ def _variables_of_rows(
             found.add(rv)
         known[rv] = (rv, Rows(0) if rv in found else None)
     return frozenset(found)
+
+
+def _require_own_row(
+    column: ImputedColumn, known: Mapping[Variable, tuple[Variable, RowAxis]]
+) -> None:
+    """Check that the law of an entry of a column depends on its own row alone."""
+    try:
+        places = [follow_rows(each, known)[1] for each in (column.mean, column.sigma)]
+    except MixesRows as reason:
+        raise NotConjugate(f"{describe(column.entries)} depend on other rows: {reason}") from None
+    if places != [Rows(0), None]:
+        raise NotConjugate(f"the standard deviation of {describe(column.entries)} differs by rows")
 
 
 def _require_no_gaps(

@@ -200,7 +200,8 @@ def sample_sharded(
         For each shard the arrays that replace those in the data containers, such as
         ``{"inputs": X, "targets": y}``; or a function without arguments that returns them, for
         example from a part of a memory-mapped file, of a Zarr array or of a Parquet file. The
-        function is called in the process that holds the shard.
+        function is called in the process that holds the shard. Columns with missing inputs in the
+        model may have NaN.
     client : distributed.Client, optional
         Client of a Dask cluster whose workers hold the shards as actors. None: all shards are in
         this process.
@@ -275,7 +276,7 @@ def sample_sharded(
         "draws": draws, "tune": tune, "chains": chains, "scan": scan, "random_seed": random_seed,
         "rows": names, "number of shards": len(shards),
     }  # fmt: skip
-    instructions = Instructions.of(model, planned, names)
+    instructions = Instructions.of(model, planned, names, scan)
     with nullcontext() if store is None else writing(store):
         record = None
         if store is not None:

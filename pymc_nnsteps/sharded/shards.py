@@ -29,11 +29,14 @@ from pymc_nnsteps.graphs.values import natural_values, substitute
 from pymc_nnsteps.kernels.compiling import c_by_default
 from pymc_nnsteps.kernels.threads import one_thread
 from pymc_nnsteps.laws.conditional import Additive, Conditional, Draw, Shapes
+from pymc_nnsteps.moves.contract import Scan
 from pymc_nnsteps.prediction.columns import read_rows
+from pymc_nnsteps.prediction.imputation import imputations_of
 from pymc_nnsteps.prediction.new_groups import group_numbers
 from pymc_nnsteps.runs.fingerprint import digest, read, write
 from pymc_nnsteps.runs.tasks import COMPILING, QUICK
-from pymc_nnsteps.sharded.rounds import Rounds
+from pymc_nnsteps.sharded.gaps import with_gaps
+from pymc_nnsteps.sharded.rounds import Rounds, rounds_of
 from pymc_nnsteps.steps.compiled import Compiled
 from pymc_nnsteps.steps.sweep import follow
 from pymc_nnsteps.tables import require_same_rows
@@ -62,11 +65,14 @@ class Instructions:
     network: bytes  # a model of some rows and the rounds of its sweep, pickled
     rows: tuple[str, ...]  # names of the data containers that rows are exchanged in
     float_x: str  # PyTensor's ``floatX``
+    scan: Scan
 
     @classmethod
-    def of(cls, model: pm.Model, planned: Rounds, rows: Sequence[str]) -> "Instructions":
+    def of(
+        cls, model: pm.Model, planned: Rounds, rows: Sequence[str], scan: Scan
+    ) -> "Instructions":
         """Instructions for the shards of a model, for this ``floatX``."""
-        return cls(pickle.dumps((model, planned)), tuple(rows), pytensor.config.floatX)
+        return cls(pickle.dumps((model, planned)), tuple(rows), pytensor.config.floatX, scan)
 
 
 class Shard:
@@ -92,7 +98,16 @@ class Shard:
             got = ", ".join(data) or "none"
             raise ValueError(f"a shard must hold {', '.join(instructions.rows)}; got {got}.")
         with pytensor.config.change_flags(floatX=instructions.float_x):
-            _exchange(self._model, data)
+            if missing := _exchange(self._model, data):
+                self._model = with_gaps(self._model, missing)
+                own = rounds_of(self._model, instructions.rows, instructions.scan)
+                if own.names != planned.names:
+                    raise ValueError(
+                        "the rows of a shard have other draws, or in another order, than those of "
+                        "the model; build the model on more rows."
+                    )
+                planned = own
+            require_fitting_data(self._model)
             shapes = shapes_of(self._model)
             self._rounds = [
                 _rows_of_round(self._model, planned, number, shapes)
@@ -262,7 +277,8 @@ def _rows_of_round(model: pm.Model, planned: Rounds, number: int, shapes: Shapes
     """Draws of a round's rows, and the sums that its shared draws depend on."""
     stage = planned.rounds[number]
     first = pt.random.rng("rng")
-    chained = follow(natural_values(model), stage.rows, first, shapes, model.free_RVs)
+    drawn = [each for each in stage.rows if any(0 not in shapes[rv] for rv in each.draws)]
+    chained = follow(natural_values(model), drawn, first, shapes, model.free_RVs)
     rng: Variable = chained.rng
     sums: list[Variable] = []
     for conditional in stage.shared:
@@ -323,8 +339,10 @@ class _FromSums(Conditional):
         return self.law.draw_given(rng, shapes, sums)
 
 
-def _exchange(model: pm.Model, data: Data) -> None:
-    """Give data containers the rows of a shard."""
+def _exchange(model: pm.Model, data: Data) -> dict[str, NDArray[np.bool_]]:
+    """Give data containers the rows of a shard, and say where entries with a law are missing."""
+    missing = {}
+    tables = {str(each.container.name): each for each in imputations_of(model)}
     lengths = {name: len(values) for name, values in data.items()}
     if len(set(lengths.values())) != 1 or 0 in lengths.values():
         raise ValueError(
@@ -340,21 +358,29 @@ def _exchange(model: pm.Model, data: Data) -> None:
         given = read_rows(f"{name} of a shard", model, container, numbers).values
         with np.errstate(invalid="ignore"):
             array = np.require(given, container.dtype, ["C", "A", "W"])
-        old = container.get_value(borrow=True).shape
+        held = container.get_value(borrow=True)
+        old = held.shape
         if array.ndim != len(old) or array.shape[1:] != old[1:]:
             raise ValueError(
                 f"{name} of a shard must have shape (rows, {', '.join(map(str, old[1:]))}), as in "
                 f"the model; got {array.shape}."
             )
+        if name in tables:
+            gaps = tables[name].missing_numbers.any(axis=0)
+            missing[name] = np.isnan(array) & gaps
+            array = np.where(missing[name], held.mean(axis=0), array)
         if array.dtype.kind == "f" and not np.isfinite(array).all():
-            raise ValueError(f"{name} of a shard has NaN or infinite values; remove those rows.")
+            what = "NaN or infinite values"
+            if name in tables:
+                what = "infinite values, or NaN in a column without gaps in the model"
+            raise ValueError(f"{name} of a shard has {what}; remove those rows.")
         if array.dtype.kind != "f" and not np.array_equal(array, given):
             raise ValueError(
                 f"{name} of a shard must hold whole numbers, as in the model; got other "
                 f"values of {given.dtype}."
             )
         container.set_value(array, borrow=True)
-    require_fitting_data(model)
+    return missing
 
 
 def _initial_point(

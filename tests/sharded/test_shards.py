@@ -5,17 +5,28 @@ from operator import ne
 import numpy as np
 import pandas as pd
 import pymc as pm
+import pytensor
+import pytensor.tensor as pt
 import pytest
 from distributed import Client, LocalCluster
 
 import pymc_nnsteps as nns
 from pymc_nnsteps.graphs.shapes import shapes_of
+from pymc_nnsteps.graphs.values import natural_values, substitute
 from pymc_nnsteps.kernels.compiling import c_by_default
 from pymc_nnsteps.runs.fingerprint import writing
 from pymc_nnsteps.sharded import sampling
+from pymc_nnsteps.sharded.gaps import with_gaps
 from pymc_nnsteps.sharded.rounds import rounds_of
 from pymc_nnsteps.sharded.sampling import ShardPool, sample_sharded
-from pymc_nnsteps.sharded.shards import Instructions, Shard, SharedDraws, _exchange
+from pymc_nnsteps.sharded.shards import (
+    Instructions,
+    Shard,
+    SharedDraws,
+    _exchange,
+    _told,
+    added,
+)
 from pymc_nnsteps.steps.sweep import Sweep
 from tests.cases import slow
 from tests.statistics import bonferroni_limit
@@ -26,6 +37,9 @@ X = RNG.normal(size=(60, 3))
 Y = np.abs(X[:, 0]) + 0.3 * RNG.normal(size=60)
 CLASSES = np.digitize(X[:, 1] + 0.3 * RNG.normal(size=60), [-0.4, 0.5])
 NAMES = ("inputs", "targets")
+GAPS = np.random.default_rng(22).random(X.shape) < [0.0, 0.1, 0.3]
+GAPS[:15, 1] = False
+WITH_GAPS = np.where(GAPS, np.nan, X)
 
 
 def learnt(X, y, units=2):
@@ -59,10 +73,14 @@ CASES = {
         CLASSES,
     ),
     "learnt scales": (learnt, Y),
+    "missing inputs": (
+        lambda X, y: nns.intermediate_noise_mlp(X, y, hidden=(2,), noise=0.3, missing="impute"),
+        Y,
+    ),
 }
 
 
-def split(y, n_shards):
+def split(y, n_shards, X=X):
     """Shards of different sizes."""
     ends = np.cumsum(np.arange(1, n_shards + 1)) * len(y) // (n_shards * (n_shards + 1) // 2)
     return [
@@ -73,7 +91,7 @@ def split(y, n_shards):
 
 def pool_of(model, shards, scan="sequential"):
     planned = rounds_of(model, NAMES, scan)
-    instructions = Instructions.of(model, planned, NAMES)
+    instructions = Instructions.of(model, planned, NAMES, scan)
     return SharedDraws(model, planned), ShardPool(instructions, shards, None)
 
 
@@ -83,14 +101,16 @@ def pool_of(model, shards, scan="sequential"):
         ("two layers", "sequential"),
         ("two layers", "parallel"),
         ("classes", "sequential"),
+        slow("missing inputs", "sequential"),
         slow("probit", "sequential"),
         slow("learnt scales", "sequential"),
     ],
 )
 def test_one_shard_has_the_draws_of_a_local_sweep(case, scan):
     build, y = CASES[case]
-    model = build(X, y)
-    shared, pool = pool_of(build(X[20:50], y[20:50]), split(y, 1), scan)
+    x = WITH_GAPS if case == "missing inputs" else X
+    model = build(x, y)
+    shared, pool = pool_of(build(x[20:50], y[20:50]), split(y, 1, x), scan)
     [shard] = pool.members
     shared.begin(0)
     pool.begin([1], shared.natural())
@@ -113,6 +133,62 @@ def test_one_shard_has_the_draws_of_a_local_sweep(case, scan):
     assert point.keys() == shard.point.keys()
     for name, value in point.items():
         np.testing.assert_allclose(shard.point[name], value, rtol=1e-9, err_msg=name)
+
+
+def sums_at(model, point, scan="sequential"):
+    """What the shared draws of a sweep are given at a point, and the parts of rows in it."""
+    planned, rng = rounds_of(model, NAMES, scan), pt.random.rng("rng")
+    said = [
+        part
+        for each in planned.rounds
+        for conditional in each.shared
+        for part in _told(model, planned, conditional, rng)[1]
+    ]
+    values = [model.rvs_to_values[rv] for rv in model.free_RVs]
+    sums = pytensor.function(
+        [rng, *values],
+        substitute(said, natural_values(model)),
+        mode="FAST_COMPILE",
+        on_unused_input="ignore",
+    )
+    return sums(np.random.default_rng(0), *(point[value.name] for value in values))
+
+
+@pytest.mark.slow
+def test_sums_with_missing_inputs_add():
+    """Entries of one shard taken for those of another; one that has no gap in a column."""
+    build, y = CASES["missing inputs"]
+    model = build(WITH_GAPS, y)
+    start = model.initial_point()
+    point = {name: RNG.gamma(2.0, size=np.shape(value)) for name, value in start.items()}
+    models = []
+    for shard in split(y, 2, WITH_GAPS):
+        template = build(WITH_GAPS[20:50], y[20:50])
+        models.append(with_gaps(template, _exchange(template, shard)))
+    parts = [dict(point) for _ in models]
+    ends = [len(models[0]["targets"].get_value())]
+    for name, value in point.items():
+        rows = np.arange(len(y)) if np.shape(value)[:1] == (len(y),) else None
+        if name.endswith("missing"):
+            [rows] = np.nonzero(GAPS[:, int(name.split("::")[1][0])])
+        if rows is not None:
+            for part, own in zip(parts, np.split(value, np.searchsorted(rows, ends)), strict=True):
+                part[name] = own
+    assert len(parts[0]["inputs::1_missing"]) == 0
+    found = added([sums_at(*each) for each in zip(models, parts, strict=True)])
+    for one, other in zip(found, sums_at(model, point), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-10)
+
+
+def test_missing_inputs_that_no_shard_can_have_are_named():
+    build, y = CASES["missing inputs"]
+    elsewhere = {"inputs": np.where(np.arange(3) == 0, np.nan, X), "targets": y}
+    with pytest.raises(ValueError, match="values, or NaN in a column without gaps in the model"):
+        _exchange(build(WITH_GAPS, y), elsewhere)
+    table = pd.DataFrame({"a": X[:, 0], "city": np.where(X[:, 1] > 0, "Aix", "Brest")})
+    table.loc[:3, "city"] = None
+    with pytest.raises(nns.NotConjugate, match="city_missing are missing levels, which shards"):
+        rounds_of(build(table, y), NAMES)
 
 
 def linear():
@@ -267,7 +343,8 @@ def test_a_shard_that_is_lost_changes_nothing(network, tmp_path, monkeypatch):
 
         def disturbed(self, which, changed):
             if len(rounds) == 18:
-                instructions = Instructions.of(model, rounds_of(model, NAMES, "sequential"), NAMES)
+                planned = rounds_of(model, NAMES, "sequential")
+                instructions = Instructions.of(model, planned, NAMES, "sequential")
                 anew = client.submit(
                     Shard, instructions, shards[0], actor=True, workers=[self.workers[0]]
                 )
