@@ -44,7 +44,7 @@ class Store:
         if Path(location).is_file():
             raise ValueError(
                 f"{location} is a file, but a run is a folder: nns.load reads files of nns.save, "
-                "and only runs of nns.sample_distributed can be continued."
+                "and only runs of nns.runs.sample_distributed can be continued."
             )
         zarr = needed("zarr")
         attributes = {}
@@ -55,7 +55,7 @@ class Store:
             raise ValueError(
                 f"{location} holds no run, one that was interrupted at its start, or one that has "
                 "lost its .zgroup or .zattrs: restore these from a copy, or move the folder away "
-                "and start with nns.sample_distributed."
+                "and start with nns.runs.sample_distributed."
             )
         self.identity: str = attributes["identity"]
         self.chains: int = attributes["chains"]
@@ -197,7 +197,7 @@ class Store:
 
 def _is_there(location: str) -> ValueError:
     return ValueError(
-        f"{location} exists already: nns.resume continues a run; remove the folder, or give "
+        f"{location} exists already: nns.runs.resume continues a run; remove the folder, or give "
         "another store, for a new one."
     )
 
