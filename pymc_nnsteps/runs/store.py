@@ -26,7 +26,8 @@ from numpy.typing import NDArray
 from pymc.backends.ndarray import NDArray as Trace
 from pymc.step_methods.compound import flat_statname
 
-from pymc_nnsteps.runs.fingerprint import Fingerprint, damaged, digest, sealed, unsealed
+from pymc_nnsteps.kernels.files import digest
+from pymc_nnsteps.runs.fingerprint import Fingerprint, damaged, sealed, unsealed
 from pymc_nnsteps.runs.run import Checkpoint, Run
 from pymc_nnsteps.runs.tasks import needed
 

@@ -382,7 +382,7 @@ def test_a_worker_dies(begun, model, tmp_path):
 def test_bad_input(begun, model, tmp_path):
     store = tmp_path / "run"
     begun(store=store, draws=2)
-    with pytest.raises(ValueError, match=r"exists already: nns\.resume"):
+    with pytest.raises(ValueError, match=r"exists already: nns\.runs\.resume"):
         begun(store=store)
     with pytest.raises(ValueError, match=r"client must be a distributed\.Client .*; got 4"):
         begun(store=tmp_path / "other", client=4)
