@@ -9,7 +9,7 @@ from pytensor.graph.replace import vectorize_graph
 from scipy import stats
 
 import pymc_nnsteps as nns
-from pymc_nnsteps.lab.envelope import envelope
+from pymc_nnsteps.lab.rejection import envelope
 from tests.cases import quick
 from tests.graphs.foreign import Tempered
 from tests.laws.graphs import evaluate
