@@ -290,9 +290,9 @@ def encode(
     Parameters
     ----------
     X : array_like or table, shape (n_obs, n_features), or dict
-        New rows and other data that belong to them, as for :func:`predict`.
+        New rows and other data that belong to them, as for :func:`~pymc_nnsteps.predict`.
     model, inputs
-        As for :func:`predict`.
+        As for :func:`~pymc_nnsteps.predict`.
 
     Returns
     -------
@@ -301,7 +301,7 @@ def encode(
     Raises
     ------
     ValueError
-        As for :func:`predict`.
+        As for :func:`~pymc_nnsteps.predict`.
 
     Examples
     --------
