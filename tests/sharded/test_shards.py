@@ -185,7 +185,7 @@ class Sharded:
                     shard.point[name] = part
         for shard in shards:
             for each in shard._rounds:
-                each._compiled.refresh_if_data_changed()
+                each.refresh_if_data_changed()
         self.shared.point.update(shared)
         changed = sampling.sweep(self.pool, self.shared, shared)
         assert changed.keys() <= shared.keys()
