@@ -132,17 +132,21 @@ def group_numbers(
     """Values given for some data, with labels of groups replaced by their numbers.
 
     New labels, where they may be, are numbered on. Integers are numbers, unless the labels are
-    integers as well: then they may be either.
+    integers as well: then they may be either. Truths are numbers only where groups have no labels,
+    or numbers as labels.
     """
     if isinstance(given, pd.Series) and pd.api.types.is_numeric_dtype(given.dtype):
         array = given.to_numpy()
     else:
         array = as_array(name, given)
-    if array.dtype.kind not in "OUTMiuf" or not numbers_groups(model, data):
+    if array.dtype.kind not in "OUTMmbiuf" or not numbers_groups(model, data):
         return given
     if not array.size:
         return array.astype("int64")
     labels = pd.Index(_labels(model, data)).tolist()
+    are_truths = array.dtype.kind == "b"
+    if are_truths and labels == list(range(len(labels))):
+        return given
     if array.dtype.kind in "iuf" and not _are_labels(name, array, labels, sample_new_groups):
         return given
     if not labels:
@@ -154,7 +158,11 @@ def group_numbers(
     missing = np.flatnonzero(pd.isna(asked))
     if len(missing):
         raise ValueError(f"{name} has {len(missing)} missing labels; remove those rows.")
-    numbers = {label: number for number, label in enumerate(labels)}
+    numbers = {
+        label: number
+        for number, label in enumerate(labels)
+        if not are_truths or isinstance(label, bool)
+    }
     unknown = [label for label in dict.fromkeys(asked) if label not in numbers]
     if unknown and not sample_new_groups:
         raise ValueError(
