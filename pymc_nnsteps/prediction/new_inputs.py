@@ -129,9 +129,10 @@ def predict(
         the hidden layers, and in networks without such noise, probabilities are integrated,
         accurate to the last digits, rather than drawn.
     groups : array_like or dict, optional
-        The group of each row: its number, counted from 0, or its label unless labels are whole
-        numbers. An array suffices if the model has ``pm.Data`` of one kind of groups. With several
-        kinds, pass a dict with the names of their ``pm.Data``.
+        The group of each row: its number, counted from 0, or its label. Where labels are numbers
+        and what is given may be either, an error says so. An array suffices if the model has
+        ``pm.Data`` of one kind of groups. With several kinds, pass a dict with the names of their
+        ``pm.Data``.
     sample_new_groups : bool
         Whether rows may belong to new groups, whose numbers continue those of the model's groups or
         whose labels are new. For each posterior draw their effects are drawn from their

@@ -292,6 +292,16 @@ def test_groups_beside_a_table():
         ([1, 2, 3, 4], [1, 2], "holds 1, 2, which are labels of groups and numbers of other ones"),
         ([1, 2, 3, 4], [0, 4], "has the labels 0, but the model knows 1, 2, 3, 4;"),
         ([0, 1, 2, 3], [3, 1], [3, 1]),
+        ([1.0, 2.0, 3.0, 4.0], [4.0, 1.0], [3, 0]),
+        ([0.5, 2.0, 2.5, 4.0], [2.5, 0.5], [2, 0]),
+        (["12", "13", "14", "15"], [14, 12], [2, 0]),
+        ([12, 13, 14, 15], ["14", "12"], [2, 0]),
+        (["1", "2", "3", "4"], [1, 2], "holds 1, 2, which are labels of groups and numbers of"),
+        (["07", "7", "8", "9"], ["7", "07"], [1, 0]),
+        ([0, 1, 2, 3], [True, False], [1, 0]),
+        ([True, False, None, "x"], [True, False], [0, 1]),
+        ([1, 2, 3, 4], [True], "has the labels True, but the model knows 1, 2, 3, 4;"),
+        (["a", "b", "c", "d"], [True, False], "has the labels True, False, but .* 'a', 'b'"),
     ],
 )
 def test_integers_are_labels_where_they_cannot_be_numbers(labels, given, picked):
@@ -301,7 +311,8 @@ def test_integers_are_labels_where_they_cannot_be_numbers(labels, given, picked)
         pm.Normal("y", x @ w + a[pm.Data("row", [0, 1, 2, 3])], 1, observed=np.zeros(4))
     values = {"w": np.zeros((1, 1, 1)), "a": np.array([[[10.0, 11.0, 12.0, 13.0]]])}
     draws = az.from_dict({"posterior": values})
-    predict = partial(nns.predict, draws, np.zeros((2, 1)), model=model, groups={"row": given})
+    inputs = np.zeros((len(given), 1))
+    predict = partial(nns.predict, draws, inputs, model=model, groups={"row": given})
     if isinstance(picked, str):
         with pytest.raises(ValueError, match=picked):
             predict()
