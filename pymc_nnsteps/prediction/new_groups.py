@@ -207,7 +207,7 @@ def numbers_groups(model: pm.Model, data: Variable) -> bool:
 
 def _picked(model: pm.Model, data: Variable) -> Iterator[tuple[Any, int]]:
     """Arrays of which data pick entries, and along which axis."""
-    for part in ancestors([*model.basic_RVs, *model.deterministics]):
+    for part in ancestors([*model.basic_RVs, *model.deterministics, *model.potentials]):
         if part.owner is None or not isinstance(part.owner.op, AdvancedSubtensor):
             continue
         array, *rest = part.owner.inputs

@@ -245,7 +245,8 @@ def test_groups_by_dates(dtype):
     days = pd.date_range("2020-01-01", periods=N_GROUPS)
     with pm.Model(coords={"day": days}) as model:
         x, day = pm.Data("inputs", X), pm.Data("day_of_row", GROUP)
-        pm.Normal("y", pm.Normal("a", dims="day")[day] + x[:, 0], 1, observed=X[:, 0])
+        f = pm.Deterministic("f", pm.Normal("a", dims="day")[day] + x[:, 0])
+        pm.Potential("p", pm.logp(pm.Normal.dist(f, 1), X[:, 0]))
     draws = xr.Dataset({"a": (("chain", "draw", "day"), RNG.normal(size=(1, 3, N_GROUPS)))})
     expected = nns.predict(draws, X[:2], groups=[2, 0], model=model)
     asked = days[[2, 0]].to_numpy().astype(dtype) if dtype is not object else list(days[[2, 0]])
