@@ -139,6 +139,8 @@ def group_numbers(
         array = given.to_numpy()
     else:
         array = as_array(name, given)
+    if array.dtype.kind == "U" and not isinstance(given, np.ndarray):
+        array = np.asarray(given, dtype=object)  # without making texts of missing labels
     if array.dtype.kind not in "OUTMmbiuf" or not numbers_groups(model, data):
         return given
     if not array.size:

@@ -235,8 +235,9 @@ def test_groups_by_their_labels(effects):
         np.testing.assert_array_equal(*new)
     with pytest.raises(ValueError, match=r"'group'\] has the labels 'X', 'Y', but .* 'Aix', 'Bre"):
         predicted(OTHERS)
-    with pytest.raises(ValueError, match=r"'group'\] has 1 missing labels; remove"):
-        predicted([None, *ASKED[1:]], sample_new_groups=True)
+    for missing in (None, np.nan):
+        with pytest.raises(ValueError, match=r"'group'\] has 1 missing labels; remove"):
+            predicted([missing, *ASKED[1:]], sample_new_groups=True)
 
 
 @pytest.mark.parametrize("dtype", ["datetime64[D]", "datetime64[ns]", object])
