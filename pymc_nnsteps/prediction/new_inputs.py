@@ -309,7 +309,7 @@ def encode(
     >>> import pandas as pd, pymc as pm, pymc_nnsteps as nns
     >>> table = pd.DataFrame({"km": [1.0, 7.0, 2.0], "depot": ["north", "south", "south"]})
     >>> with nns.intermediate_noise_mlp(table, [0.0, 1.0, 2.0], hidden=(3,)) as model:
-    ...     pm.set_data(nns.encode(table[1:]) | {"targets": [1.0, 2.0]})
+    ...     pm.set_data(nns.prediction.encode(table[1:]) | {"targets": [1.0, 2.0]})
     >>> model["inputs"].get_value()
     array([[7., 0., 1.],
            [2., 0., 1.]])

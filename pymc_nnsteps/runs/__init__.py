@@ -14,3 +14,7 @@ module           its subject
 Dask and Zarr are optional dependencies, ``pip install "pymc_nnsteps[distributed]"``, and imported
 by the functions that use them.
 """
+
+from pymc_nnsteps.runs.sampling import extend, resume, sample_distributed
+
+__all__ = ["extend", "resume", "sample_distributed"]

@@ -27,11 +27,12 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_nnsteps.graphs.shapes import require_fitting_data, shapes_of
 from pymc_nnsteps.graphs.values import natural_values, substitute
 from pymc_nnsteps.kernels.compiling import c_by_default
+from pymc_nnsteps.kernels.files import digest
 from pymc_nnsteps.kernels.threads import one_thread
 from pymc_nnsteps.laws.conditional import Additive, Conditional, Draw, Shapes
 from pymc_nnsteps.prediction.columns import read_rows
 from pymc_nnsteps.prediction.new_groups import group_numbers
-from pymc_nnsteps.runs.fingerprint import digest, read, write
+from pymc_nnsteps.runs.fingerprint import read, write
 from pymc_nnsteps.runs.tasks import COMPILING, QUICK
 from pymc_nnsteps.sharded.rounds import Rounds
 from pymc_nnsteps.steps.compiled import Compiled

@@ -137,8 +137,8 @@ def set_auto_assign(enabled: bool) -> None:
     Examples
     --------
     >>> import pymc_nnsteps as nns
-    >>> nns.set_auto_assign(False)
-    >>> nns.set_auto_assign(True)
+    >>> nns.steps.set_auto_assign(False)
+    >>> nns.steps.set_auto_assign(True)
     """
     global _enabled
     if not isinstance(enabled, bool):
@@ -201,7 +201,7 @@ def _is_readable(model: pm.Model) -> bool:
         warnings.warn(
             f"pymc_nnsteps cannot read this model ({type(error).__name__} at variable "
             f"{describe(reading)}: {error}) and leaves it to the steps of PyMC; please report this "
-            "with the model. nns.set_auto_assign(False) turns the reading off.",
+            "with the model. nns.steps.set_auto_assign(False) turns the reading off.",
             UserWarning,
             stacklevel=2,
         )
@@ -223,7 +223,7 @@ def beside_gibbs(model: pm.Model) -> list[tuple[TensorVariable, str, str]]:
     integrated_out = "" if curvature is None else _integrated_out(model, by_gradients)
     for rv in model.free_RVs:
         if not _enabled:
-            step, why = _of_pymc(rv), "nns.set_auto_assign(False) has turned off other steps"
+            step, why = _of_pymc(rv), "nns.steps.set_auto_assign(False) has turned off other steps"
         elif _gibbs_takes(model, rv):
             continue
         elif rv in _levels(model):
@@ -338,7 +338,7 @@ def announce() -> None:
     if locals_of("instantiate_steppers", SAMPLER) and not locals_of("sample", SAMPLER).get("quiet"):
         _log.info(
             "pymc_nnsteps draws the variables of a network by Gibbs: nns.explain(model) shows how, "
-            "nns.set_auto_assign(False) turns it off."
+            "nns.steps.set_auto_assign(False) turns it off."
         )
 
 

@@ -516,7 +516,7 @@ def test_declines(name):
     function, reason = DECLINED[name]
     with pm.Model() as model:
         function()
-    with pytest.raises(nns.NotConjugate, match=reason):
+    with pytest.raises(nns.laws.NotConjugate, match=reason):
         envelope(model)
 
 

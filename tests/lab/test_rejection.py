@@ -936,7 +936,7 @@ def test_no_bound(build):
     expected = (
         r"rejection_sample finds no bound of the likelihood: .*; pass log_bound, an upper bound of"
     )
-    with pytest.raises(nns.NotConjugate, match=expected):
+    with pytest.raises(nns.laws.NotConjugate, match=expected):
         sample(model)
 
 

@@ -273,11 +273,11 @@ def test_groups_beside_a_table():
     for given, groups in ways:
         found = nns.predict(draws, given, groups=groups, model=model)
         np.testing.assert_array_equal(found, expected)
-    encoded = nns.encode(column, model=model)
+    encoded = nns.prediction.encode(column, model=model)
     np.testing.assert_array_equal(encoded["inputs"], X[:5])
     np.testing.assert_array_equal(encoded["group"], [2, 0, 3, 0, 1])
     with pytest.raises(ValueError, match="has the labels 'X', 'Y', but the model knows 'Aix'"):
-        nns.encode({"inputs": new, "group": OTHERS}, model=model)
+        nns.prediction.encode({"inputs": new, "group": OTHERS}, model=model)
     with pytest.raises(ValueError, match="groups must be left out, as"):
         nns.predict(draws, X, groups=ASKED, model=nns.intermediate_noise_mlp(X, X[:, 0]))
 

@@ -162,7 +162,7 @@ def regression_targets(
 
     ``two_classes`` and ``classes`` are the likelihoods for classes, if the network has them.
     """
-    remedy = f'use likelihood="{classes}"' if classes else "pass nns.one_hot(y)"
+    remedy = f'use likelihood="{classes}"' if classes else "pass nns.models.one_hot(y)"
     table = numbers("y", y, ("obs", "output"), f"for class labels {remedy}")
     if table.values.dtype.kind == "b":
         remedy = f'for two classes use likelihood="{two_classes}"; ' if two_classes else ""
