@@ -139,6 +139,8 @@ def group_numbers(
         array = given.to_numpy()
     else:
         array = as_array(name, given)
+    if array.dtype.kind == "U" and not isinstance(given, np.ndarray):
+        array = np.asarray(given, dtype=object)  # without making texts of missing labels
     if array.dtype.kind not in "OUTMmbiuf" or not numbers_groups(model, data):
         return given
     if not array.size:
@@ -207,7 +209,7 @@ def numbers_groups(model: pm.Model, data: Variable) -> bool:
 
 def _picked(model: pm.Model, data: Variable) -> Iterator[tuple[Any, int]]:
     """Arrays of which data pick entries, and along which axis."""
-    for part in ancestors([*model.basic_RVs, *model.deterministics]):
+    for part in ancestors([*model.basic_RVs, *model.deterministics, *model.potentials]):
         if part.owner is None or not isinstance(part.owner.op, AdvancedSubtensor):
             continue
         array, *rest = part.owner.inputs

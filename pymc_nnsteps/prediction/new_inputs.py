@@ -483,7 +483,7 @@ def _table(
         require_finite(argument, X, columns=columns)
     else:
         drawn = np.isnan(X) & imputation.missing.any(axis=0)
-        advice = "the model has laws of columns with missing entries among its own rows only"
+        advice = "only columns with missing entries in the model's own rows can be drawn"
         if np.isinf(X).any():
             advice = "make those NaN that are to be drawn"
         require_finite(argument, np.where(drawn, 0, X), advice, columns)

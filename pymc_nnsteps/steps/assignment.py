@@ -27,7 +27,7 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.initial_values import locals_of
 from pymc_nnsteps.graphs.known import describe
-from pymc_nnsteps.graphs.search import once_per_model
+from pymc_nnsteps.graphs.search import depends_on, once_per_model
 from pymc_nnsteps.graphs.shapes import shapes_of
 from pymc_nnsteps.kernels.compiling import without_bookkeeping
 from pymc_nnsteps.network.functional import WIDE
@@ -237,10 +237,7 @@ def beside_gibbs(model: pm.Model) -> list[tuple[TensorVariable, str, str]]:
         elif needs_gibbs(model, rv):
             step, why = _of_pymc(rv), "Gibbs has no conditional for it"
         elif rv not in weights:
-            step, why = (
-                _of_pymc(rv),
-                "other steps are for networks with latent layers or learnt scales",
-            )
+            step, why = _of_pymc(rv), _why_not_read(model, rv)
         else:
             step, why = (
                 _of_pymc(rv),
@@ -248,6 +245,17 @@ def beside_gibbs(model: pm.Model) -> list[tuple[TensorVariable, str, str]]:
             )
         found.append((rv, step, why))
     return found
+
+
+def _why_not_read(model: pm.Model, rv: TensorVariable) -> str:
+    """Why a variable belongs to no network with latent layers or learnt scales."""
+    stated = [p for p in model.potentials if depends_on(p, {rv})]
+    if stated and not any(depends_on(y, {rv}) for y in model.observed_RVs):
+        return (
+            "other steps read likelihoods of observed variables, in whose place the model has the "
+            f"potential {describe(stated[0])}"
+        )
+    return "other steps are for networks with latent layers or learnt scales"
 
 
 def _why_moved(rv: TensorVariable, curvature: NetworkCurvature, integrated_out: str) -> str:

@@ -168,6 +168,10 @@ def test_why_variables_are_not_given_to_hmc():
     curved = nns.hierarchical_mlp(X, X[:, 0], hidden=(2,), activation="softmax")
     assert reason(curved, "W_ih1").endswith("is not supported")
     assert reason(smooth_network(), "W1").startswith("NUTS: HMC does not take the weights")
+    with pm.Model() as penalised:
+        f = nns.blocks.hierarchical(X, hidden=(2,))
+        pm.Potential("fit", pm.logp(pm.Normal.dist(f, 1), X[:, 0]))
+    assert reason(penalised, "f::W_ih1").endswith("the model has the potential fit")
     with pm.Model() as cut:
         mean = nns.blocks.hierarchical(X, hidden=(2,))
         pm.Censored(

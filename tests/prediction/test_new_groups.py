@@ -235,8 +235,9 @@ def test_groups_by_their_labels(effects):
         np.testing.assert_array_equal(*new)
     with pytest.raises(ValueError, match=r"'group'\] has the labels 'X', 'Y', but .* 'Aix', 'Bre"):
         predicted(OTHERS)
-    with pytest.raises(ValueError, match=r"'group'\] has 1 missing labels; remove"):
-        predicted([None, *ASKED[1:]], sample_new_groups=True)
+    for missing in (None, np.nan):
+        with pytest.raises(ValueError, match=r"'group'\] has 1 missing labels; remove"):
+            predicted([missing, *ASKED[1:]], sample_new_groups=True)
 
 
 @pytest.mark.parametrize("dtype", ["datetime64[D]", "datetime64[ns]", object])
@@ -245,7 +246,8 @@ def test_groups_by_dates(dtype):
     days = pd.date_range("2020-01-01", periods=N_GROUPS)
     with pm.Model(coords={"day": days}) as model:
         x, day = pm.Data("inputs", X), pm.Data("day_of_row", GROUP)
-        pm.Normal("y", pm.Normal("a", dims="day")[day] + x[:, 0], 1, observed=X[:, 0])
+        f = pm.Deterministic("f", pm.Normal("a", dims="day")[day] + x[:, 0])
+        pm.Potential("p", pm.logp(pm.Normal.dist(f, 1), X[:, 0]))
     draws = xr.Dataset({"a": (("chain", "draw", "day"), RNG.normal(size=(1, 3, N_GROUPS)))})
     expected = nns.predict(draws, X[:2], groups=[2, 0], model=model)
     asked = days[[2, 0]].to_numpy().astype(dtype) if dtype is not object else list(days[[2, 0]])

@@ -96,12 +96,14 @@ def inputs(
     empty = [column for column, each in zip(names, values.T, strict=True) if np.isnan(each).all()]
     if empty:
         raise ValueError(
-            f"{name} has only NaN in the columns {empty}; leave them out, such as constant columns "
-            "that were divided by their standard deviation."
+            f"{name} has only missing entries in the columns {empty}; leave them out. (A constant "
+            "column that is divided by its standard deviation becomes NaN.)"
         )
     known = np.nan_to_num(values, posinf=np.inf, neginf=-np.inf) if missing else values
     ways = {"X": 'missing="impute"', "x": 'nns.blocks.table(x, missing="impute")'}
-    advice = f"remove or impute them, or pass {ways[name]} to have them drawn"
+    advice = "remove or impute them"
+    if not np.isinf(values).any():
+        advice += f", or pass {ways[name]} to have them drawn"
     advice = "make those NaN that are to be drawn" if missing else advice
     require_finite(name, known, advice, sources(table.columns or ()))
     embeddings = _embeddings(embed, table.columns or ())
@@ -386,3 +388,8 @@ def _coded(
 def _require_two_classes(name: str, n_classes: int) -> None:
     if n_classes < 2:
         raise ValueError(f"{name} holds a single class; pass at least one row of two classes.")
+
+
+def _listed(labels: NDArray[np.floating]) -> str:
+    shown = ", ".join(f"{label:.0f}" for label in labels[:6])
+    return shown + ", ..." if len(labels) > 6 else shown
