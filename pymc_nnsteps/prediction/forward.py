@@ -12,6 +12,7 @@ observed (:mod:`.laws`), or of its log density. Otherwise there is no prediction
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -93,7 +94,7 @@ class NoisyPass(ForwardPass):
     # noise, and all rows for some.
     made: dict[Any, TensorVariable]
 
-    @property
+    @cached_property
     def columns(self) -> tuple[int, ...]:
         """Shape of what is observed of a row."""
         return tuple(int(length) for length in self.value.shape.eval(mode="FAST_COMPILE")[1:])
