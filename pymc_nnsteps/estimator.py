@@ -37,7 +37,7 @@ from pymc_nnsteps.diagnostics import diagnose
 from pymc_nnsteps.models import Model, bow_tie, hierarchical_mlp, intermediate_noise_mlp
 from pymc_nnsteps.prediction import predict, without_latents
 from pymc_nnsteps.prediction.new_inputs import Kind
-from pymc_nnsteps.tables import encoded, sources
+from pymc_nnsteps.tables import before_encoding, encoded, sources
 
 BUILDERS: dict[str, Callable[..., pm.Model]] = {
     "hierarchical": hierarchical_mlp,
@@ -161,8 +161,13 @@ class NetworkEstimator(BaseEstimator):
         if self._labels is None:
             found = validate_data(self, X, *y, dtype="float64", reset=reset, **options)
         else:
-            validate_data(self, X, reset=reset, skip_check_array=True)
             rows = encoded("X", X, ("obs", "feature"), self._labels).values
+            if rows.ndim != 2 or rows.shape[1] != len(self._labels):
+                raise ValueError(
+                    f"X must be a table with the columns {before_encoding(self._labels)}, as for "
+                    f"fit; got an array of shape {rows.shape}."
+                )
+            validate_data(self, X, reset=reset, skip_check_array=True)
             check = check_X_y if y else check_array
             found = check(rows, *y, dtype="float64", estimator=self, **options)
         if not self._imputes:

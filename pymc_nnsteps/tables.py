@@ -397,10 +397,12 @@ def _entries(
 
 def _require_several_levels(name: str, column: Hashable, given: pd.Categorical) -> None:
     """Check that missing entries may have one level or another."""
+    if (given.codes < 0).all():
+        raise ValueError(f"{name} has only missing entries in the column {column!r}; leave it out.")
     if len(given.categories) < 2 and (given.codes < 0).any():
         raise ValueError(
-            f"{name} has missing entries besides {listed(given.categories) or 'nothing'} in the "
-            f'column {column!r}; make a level of them, such as "unknown", or leave the column out.'
+            f"{name} has missing entries besides {listed(given.categories)} in the column "
+            f'{column!r}; make a level of them, such as "unknown", or leave the column out.'
         )
 
 

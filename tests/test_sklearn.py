@@ -128,6 +128,8 @@ def test_text_is_encoded():
     assert network.model_.coords == expected.model_.coords
     with pytest.raises(ValueError, match="X has 'c' in the column 'kind', but the model knows"):
         network.predict(table.assign(kind="c"))
+    with pytest.raises(ValueError, match=r"X must be a table with the columns \['x', 'kind'\]"):
+        network.predict(np.zeros((2, 2)))
     with pytest.raises(ValueError, match="X has dates or durations in the column 'x'"):
         network.fit(table.assign(x=pd.Timestamp("2020")), y)
 

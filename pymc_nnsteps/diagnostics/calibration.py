@@ -76,7 +76,8 @@ def plot_calibration(
         predictions.
     y : array_like or table, shape (n_obs,) or (n_obs, n_outputs)
         Targets of these rows: real numbers, counts, or ordered classes as an ordered
-        ``pandas.Categorical``. NaN are left out. Row labels must match those of ``X``.
+        ``pandas.Categorical``. NaN are left out. Row labels must match those of ``X``. A censored
+        duration is first replaced by a predicted one that is longer.
     kind : {"pit", "coverage"}
         Quantiles of targets, or coverage of central intervals.
     model, inputs, num_samples, random_seed

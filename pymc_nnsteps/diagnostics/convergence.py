@@ -105,8 +105,7 @@ class Diagnosis(Tabulated):
                 f"least {wanted} effective draws."
             )
         named = "; ".join(
-            f"{name} has R-hat {rhat:.3f} and {ess:.0f} effective draws of {wanted} wanted"
-            for name, rhat, ess in short[:SHOWN]
+            f"{name} has {_shortfall(rhat, ess, wanted)}" for name, rhat, ess in short[:SHOWN]
         )
         more = f"; {len(short) - SHOWN} others fall short too" if len(short) > SHOWN else ""
         return f"Not converged: {named}{more}. {self._advice(wanted, short[0][2])}"
@@ -164,6 +163,13 @@ class Diagnosis(Tabulated):
         if self.sampling_time is not None:
             row["ess per s"] = row["ess"] / self.sampling_time
         return row
+
+
+def _shortfall(rhat: float, ess: float, wanted: int) -> str:
+    """What of R-hat and effective sample size is not good."""
+    bad = [f"R-hat {rhat:.3f}"] * (not rhat <= LARGEST_RHAT)
+    bad += [f"{ess:.0f} effective draws of {wanted} wanted"] * (not ess >= wanted)
+    return " and ".join(bad)
 
 
 @one_thread

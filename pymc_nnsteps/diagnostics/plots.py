@@ -212,6 +212,19 @@ def has_levels(values: Any) -> bool:
     return np.asarray(values).dtype.kind in "OU"
 
 
+def as_bars(curves: xr.Dataset, dim: str) -> xr.Dataset:
+    """Means and bands at levels as corners of bars, at ``x``: no line joins levels.
+
+    At the outer corners the bands end at the mean, and the line of the means has gaps.
+    """
+    n_levels = curves.sizes[dim]
+    bars = curves.isel({dim: np.repeat(np.arange(n_levels), 4)})
+    inner = xr.DataArray(np.tile([False, True, True, False], n_levels), dims=dim)
+    ends = bars.where(inner, bars["mean"])
+    x = np.add.outer(np.arange(n_levels), HALF_WIDTH * np.array([-1, -1, 1, 1])).ravel()
+    return ends.assign(mean=bars["mean"].where(inner), x=(dim, x))
+
+
 def write_axes(
     plot: Any,
     axes: AxisLabels,
@@ -227,7 +240,7 @@ def write_axes(
         panel["data"] = plot.data[[name]]
         plot.map(visuals.labelled_x, text=axes.label(name), **panel)
         if levels is not None:
-            plot.map(visuals.set_xticks, values=range(len(levels)), labels=levels, **panel)
+            plot.map(visuals.set_xticks, values=[*range(len(levels))], labels=levels, **panel)
     panel["data"] = plot.data[[next(iter(inputs))]]
     plot.map(visuals.labelled_y, text=output, **panel)
     plot.map(visuals.labelled_title, text=title, size=10, **panel)
@@ -260,6 +273,9 @@ def require_numbers(plot: str, model: pm.Model, y: TensorVariable) -> None:
         )
 
 
+HALF_WIDTH = 0.3
+"""Of a bar about a level; levels are at 0, 1, ..."""
+
 LINES = 3
 """Values of a second input that are shown, from its lowest to its highest."""
 
@@ -274,8 +290,8 @@ def plot_partial_dependence(
 ) -> Any:
     """Plot the mean function against one input per panel, with bands and marks at the data.
 
-    A function of two inputs is plotted against the first, with one line for each of three values of
-    the second, or for each of its levels.
+    Levels of a category have a bar each. A function of two inputs is plotted against the first,
+    with one line for each of three values of the second, or for each of its levels.
 
     Parameters
     ----------
@@ -326,7 +342,7 @@ def plot_partial_dependence(
             "dependences must be results of partial_dependence of one input each, all of them "
             f"different, or one of two inputs; got {len(panels)}, of {names}."
         )
-    of = list(dict.fromkeys(str(each.attrs.get("of", "f")) for each in dependences))
+    of = dict.fromkeys(_shown(each, output, axes) for each in dependences)
     mean, lower, upper, x = (
         xr.Dataset({name: panel[part] for name, panel in panels}) for part in (*PARTS, "x")
     )
@@ -334,12 +350,11 @@ def plot_partial_dependence(
     if second:
         options.setdefault("aes", {"color": list(second)})
     draw_large(options, backend, len(panels))
-    if backend == "matplotlib":
-        options["figure_kwargs"] = {"sharey": True} | options["figure_kwargs"]
+    options["figure_kwargs"] = {"sharey": True} | options.get("figure_kwargs", {})
     plot = PlotCollection.wrap(mean, **options)
-    band = {"x": x, "y_bottom": lower, "y_top": upper, "alpha": 0.25}
-    plot.map(visuals.fill_between_y, "band", **band)
-    plot.map(visuals.line_xy, "lines", x=x)
+    style = {"x": x} if "aes" in options else {"x": x, "color": "C0"}
+    plot.map(visuals.fill_between_y, "band", y_bottom=lower, y_top=upper, alpha=0.25, **style)
+    plot.map(visuals.line_xy, "lines", **style)
     rug = xr.Dataset({name: each["data"].rename(data_row=f"{name} data") for name, each in panels})
     draw_rug(plot, rug, min(float(each.min()) for each in lower.values()))
     prob = dependences[0].attrs.get("prob")
@@ -348,7 +363,7 @@ def plot_partial_dependence(
         name: each[name].values.tolist() if has_levels(each[name]) else None
         for name, each in zip(names, dependences, strict=True)
     }
-    write_axes(plot, axes, levels, ", ".join(map(axes.label, of)), title)
+    write_axes(plot, axes, levels, ", ".join(of), title)
     for dim in second:
         draw_legend(plot, dim, axes.label(dim))
     return plot
@@ -357,6 +372,14 @@ def plot_partial_dependence(
 def _points(name: str) -> str:
     """Dimension of the values of an input."""
     return f"{name} values"
+
+
+def _shown(dependence: xr.Dataset, output: int | str, axes: AxisLabels) -> str:
+    """What to write for the averaged quantity: of several outputs, which one it is too."""
+    label = axes.label(str(dependence.attrs.get("of", "f")))
+    labels = dependence.indexes.get("output", range(dependence.sizes["output"]))
+    one = output if isinstance(output, str) else labels[output]
+    return f"{label}[{one}]" if len(labels) > 1 else label
 
 
 def _panel(dependence: object, output: int | str, axes: AxisLabels) -> tuple[str, xr.Dataset]:
@@ -388,5 +411,6 @@ def _panel(dependence: object, output: int | str, axes: AxisLabels) -> tuple[str
         labels = [f"{value:.5g}" for value in chosen[dim].values]
         chosen = chosen.assign_coords({dim: labels})
     curves = chosen.drop_vars(name).rename_dims({name: _points(name)})
-    x = np.arange(chosen.sizes[name]) if has_levels(chosen[name]) else chosen[name].values
-    return name, curves.assign(x=(_points(name), x))
+    if has_levels(chosen[name]):
+        return name, as_bars(curves[[*PARTS]], _points(name)).assign(data=curves["data"])
+    return name, curves.assign(x=(_points(name), chosen[name].values))

@@ -16,6 +16,7 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_nnsteps.arguments import number_below, positive_number, require_choice
 from pymc_nnsteps.diagnostics.plots import (
     AxisLabels,
+    as_bars,
     draw_large,
     draw_legend,
     draw_rug,
@@ -162,14 +163,11 @@ def plot_predictions(
     if not alone:
         x, seen = _data(idata, whole, y, container, x, number)
     draw_large(options, backend, 1)
-    plot = _draw(
-        column.name,
-        points if column.levels is None else np.arange(len(points)),
-        {each: axes.values(target, curve) for each, curve in curves.items()},
-        axes.values(column.name, x),
-        None if seen is None else axes.values(target, seen),
-        options,
-    )
+    curves = {each: axes.values(target, curve) for each, curve in curves.items()}
+    if column.levels is not None:
+        points, curves = _bars(curves)
+    seen = None if seen is None else axes.values(target, seen)
+    plot = _draw(column.name, points, curves, axes.values(column.name, x), seen, options)
     others = [each for each in columns_in(model, container) if each != column]
     note = _note(axes, others, typical[container])
     write_axes(plot, axes, {column.name: column.levels}, axes.label(target), note)
@@ -221,6 +219,15 @@ def _curves(
                 band if kind == "function" else mean + smoothed(band - mean)
             )
     return curves
+
+
+def _bars(
+    curves: Mapping[str, NDArray[Any]],
+) -> tuple[NDArray[Any], dict[str, NDArray[Any]]]:
+    """Places along an input with levels, and a mean and bands there, each level with a bar."""
+    levels = {each: (("end", "point")[-f.ndim :], f) for each, f in curves.items()}
+    bars = as_bars(xr.Dataset(levels), "point")
+    return bars["x"].values, {each: bars[each].values for each in curves}
 
 
 def _draw(

@@ -150,6 +150,9 @@ def test_verdict():
     few = diagnosed(independent()[:, :80])
     assert not few.converged
     assert "effective draws of 400 wanted" in few.verdict
+    assert "R-hat" not in few.verdict
+    enough = np.tile(independent(), 4) + 0.15 * np.arange(4)[:, None]
+    assert diagnosed(enough).verdict.startswith("Not converged: f has R-hat 1.017; w has R-hat")
     assert few.verdict.endswith("About 2 times as many draws would do.")
     apart = diagnosed(independent() + 10 * np.array([1, 0, 1, 0])[:, None])
     [(low, lowest), (high, highest)] = apart.modes

@@ -71,6 +71,7 @@ def test_a_named_output(found):
     plot = nns.plot_partial_dependence(pair, output="v")
     line = plot.viz["lines"]["inputs[0]"].item()
     np.testing.assert_array_equal(line.get_ydata(), one["mean"][:, 0])
+    assert line.axes.get_ylabel() == "f[v]"
 
 
 def test_names_units_and_data_are_shown(found):

@@ -186,12 +186,16 @@ def test_levels_of_categories():
     line = plot.viz["line"]["place"].item()
     assert [tick.get_text() for tick in line.axes.get_xticklabels()] == list(map(str, range(101)))
     assert line.axes.get_title() == "at kind = b, inputs[1] = 7"
-    np.testing.assert_allclose(line.get_ydata(), np.exp(w[:101] + w[102] + 7 * w[103]), atol=1e-5)
+    bars = line.get_ydata().reshape(101, 4)  # no line joins levels
+    assert np.isnan(bars[:, [0, 3]]).all()
+    level = np.exp(w[:101] + w[102] + 7 * w[103])[:, None]
+    np.testing.assert_allclose(bars[:, 1:3] - level, 0, atol=1e-5)
     points = plot.viz["data"]["place"].item().get_offsets()
     np.testing.assert_allclose(points, np.column_stack([place, y]))
     dependence = nns.partial_dependence(draws, "kind", output="f", model=model)
     line = nns.plot_partial_dependence(dependence).viz["lines"]["kind"].item()
     assert [tick.get_text() for tick in line.axes.get_xticklabels()] == ["a", "b"]
+    assert np.isnan(line.get_ydata()).tolist() == [True, False, False, True] * 2
     for plotted in (
         lambda units: nns.plot_predictions(draws, feature="kind", model=model, units=units),
         lambda units: nns.plot_partial_dependence(dependence, units=units),

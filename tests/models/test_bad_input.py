@@ -38,9 +38,13 @@ CASES = {
     ),
     "constant column, standardised": (
         {"X": pd.DataFrame({"a": Y, "b": Y * np.nan})},
-        r"X has only NaN in the columns \['b'\]; leave them out",
+        r"X has only missing entries in the columns \['b'\]; leave them out",
     ),
-    "inf in X": ({"X": with_entry(X, (0, 0), np.inf)}, r"X has 1 NaN .* X\[0, 0\]"),
+    "only missing labels": (
+        {"X": pd.DataFrame({"a": Y, "b": pd.Categorical([None] * 6, ["p", "q"])})},
+        "X has only missing entries in the column 'b'; leave it out",
+    ),
+    "inf in X": ({"X": with_entry(X, (0, 0), np.inf)}, r"X\[0, 0\]; remove or impute them\.$"),
     "missing in frame": (
         {"X": pd.DataFrame({"a": [1, 2, None, 4, 5, 6]}, dtype="Int64")},
         r"X has 1 NaN .* X\[2, 0\] \(1 in the column 'a'\)",

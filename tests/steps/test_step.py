@@ -79,13 +79,13 @@ def test_draws_are_those_of_the_plain_model(build):
     """A variable that is left to NUTS, or a point that is read with other transforms."""
     named = made(build)
     drawn = []
-    for model in (named, nns.plain_model(named)):
+    for model in (named, nns.models.plain_model(named)):
         with model:
             steps = [step(model[name]) for name, step in STEPS[build].items()]
             given = {"step": steps} if steps else {}
             drawn.append(pm.sample(**OPTIONS, **given))
     xr.testing.assert_equal(*(idata.posterior.to_dataset() for idata in drawn))
-    assert set(nns.explain(named).beside) == set(nns.explain(nns.plain_model(named)).beside)
+    assert set(nns.explain(named).beside) == set(nns.explain(nns.models.plain_model(named)).beside)
     used = {step for _, step, _ in nns.explain(named).beside}
     assert used == {regression: {"NUTS"}, hierarchical: {"HMC"}}.get(build, set())
 
@@ -126,5 +126,5 @@ def test_models_without_a_plain_form_are_left_to_pymc():
         pmd.Uniform("u", 0, 1, default_transform=IntervalTransform(0, 2))
         pm.sample(**OPTIONS)
     for ask in (nns.explain, lambda model: nns.HMC(model=model)):
-        with pytest.raises(nns.NotConjugate, match="u has a transform of its own"):
+        with pytest.raises(nns.laws.NotConjugate, match="u has a transform of its own"):
             ask(model)

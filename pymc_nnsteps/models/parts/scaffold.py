@@ -81,7 +81,8 @@ class Response:
 
 def _row_data(name: str, given: object, n_obs: int) -> NDArray[Any]:
     """A positive number, or True or False, for each row."""
-    values = numbers(name, given, ("obs",)).values
+    advice = "pass True and False" if name == "censored" else "convert it first"
+    values = numbers(name, given, ("obs",), advice).values
     if values.shape != (n_obs,):
         raise ValueError(
             f"{name} must have shape ({n_obs},), one entry for each row of X; got {values.shape}."
