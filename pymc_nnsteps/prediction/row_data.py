@@ -145,7 +145,9 @@ def _read(name: str, values: object, data: Variable, is_checked: bool = False) -
         lengths = ", ".join(["n_obs", *map(str, old.shape[1:])]) + "," * (old.ndim == 1)
         raise ValueError(f"{name} must have shape ({lengths}); got {read.shape}.")
     if not is_checked:
-        require_finite(name, read)
+        # Bounds of pm.Censored are infinite where there are none.
+        is_unbounded = np.isinf(read) & np.isinf(old).any()
+        require_finite(name, np.where(is_unbounded, 0, read))
     if read.dtype != old.dtype:
         raise ValueError(
             f"{name} must be of whole numbers in the range of {old.dtype}, like the model's; got "
