@@ -78,7 +78,7 @@ def load(path: Path | None) -> tuple[np.ndarray, np.ndarray]:
 def convolutional(images: np.ndarray, labels: np.ndarray) -> pm.Model:
     """A convolution with kernels of a seventh of the image, as in the paper."""
     kernel = 4 if images.shape[1] >= 16 else 2
-    convolution = nns.Conv2D(2, kernel, stride=kernel // 2, pool=2)
+    convolution = nns.models.Conv2D(2, kernel, stride=kernel // 2, pool=2)
     noise = 100.0 if images.shape[1] >= 16 else 2.0
     return nns.intermediate_noise_cnn(
         images, labels, convolutions=[convolution], noise=noise, likelihood="multinomial_probit"

@@ -185,7 +185,7 @@ def warm_start_path(folder: Path, width: int) -> Path:
 def network(width: int) -> pm.Model:
     X, labels = load_digits(return_X_y=True)
     X = X[:N_IMAGES]
-    Y = nns.one_hot(labels[:N_IMAGES], n_classes=10)
+    Y = nns.models.one_hot(labels[:N_IMAGES], n_classes=10)
     return nns.wide_mlp((X - X.mean()) / X.std(), Y, hidden=(width,), start="prior")
 
 

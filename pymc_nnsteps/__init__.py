@@ -8,8 +8,17 @@ from typing import Any
 
 from pymc.step_methods import STEP_METHODS
 
-from pymc_nnsteps import lab
-from pymc_nnsteps.activations import PiecewiseLinear
+from pymc_nnsteps import (
+    activations,
+    distributions,
+    lab,
+    laws,
+    models,
+    prediction,
+    runs,
+    sharded,
+    steps,
+)
 from pymc_nnsteps.diagnostics import (
     diagnose,
     plot_calibration,
@@ -19,35 +28,25 @@ from pymc_nnsteps.diagnostics import (
     plot_predictions,
     relevance,
 )
-from pymc_nnsteps.distributions import GeneralizedInverseGaussian
-from pymc_nnsteps.graphs.errors import NotConjugate
-from pymc_nnsteps.graphs.plain import plain_model
 from pymc_nnsteps.models import (
-    Conv2D,
     Model,
     Prior,
-    Shrinkage,
     blocks,
     bow_tie,
     hierarchical_mlp,
     intermediate_noise_cnn,
     intermediate_noise_mlp,
-    one_hot,
     wide_mlp,
 )
 from pymc_nnsteps.prediction import (
-    encode,
     log_likelihood,
     partial_dependence,
     predict,
     stacking_weights,
     without_latents,
 )
-from pymc_nnsteps.runs.sampling import extend, resume, sample_distributed
 from pymc_nnsteps.runs.saving import load, save
-from pymc_nnsteps.sharded.sampling import sample_sharded
 from pymc_nnsteps.steps import HMC, MALA, PCN, PCNL, Gibbs
-from pymc_nnsteps.steps.assignment import set_auto_assign
 from pymc_nnsteps.steps.explanation import explain
 from pymc_nnsteps.steps.imputed_levels import ImputedLevels
 from pymc_nnsteps.steps.trained_starts import trained_starts
@@ -61,20 +60,13 @@ __all__ = [
     "MALA",
     "PCN",
     "PCNL",
-    "Conv2D",
-    "GeneralizedInverseGaussian",
     "Gibbs",
     "Model",
-    "NotConjugate",
-    "PiecewiseLinear",
     "Prior",
-    "Shrinkage",
     "blocks",
     "bow_tie",
     "diagnose",
-    "encode",
     "explain",
-    "extend",
     "fit",
     "hierarchical_mlp",
     "intermediate_noise_cnn",
@@ -82,9 +74,7 @@ __all__ = [
     "lab",
     "load",
     "log_likelihood",
-    "one_hot",
     "partial_dependence",
-    "plain_model",
     "plot_calibration",
     "plot_functions",
     "plot_network",
@@ -92,11 +82,7 @@ __all__ = [
     "plot_predictions",
     "predict",
     "relevance",
-    "resume",
-    "sample_distributed",
-    "sample_sharded",
     "save",
-    "set_auto_assign",
     "stacking_weights",
     "trained_starts",
     "verify",
@@ -105,16 +91,36 @@ __all__ = [
 ]
 
 
+MOVED = {
+    name: home
+    for home, names in {
+        activations: ["PiecewiseLinear"],
+        distributions: distributions.__all__,
+        lab: lab.__all__,
+        laws: ["NotConjugate"],
+        models: ["Conv2D", "Shrinkage", "one_hot", "plain_model"],
+        prediction: ["encode"],
+        runs: runs.__all__,
+        sharded: sharded.__all__,
+        steps: ["set_auto_assign"],
+    }.items()
+    for name in names
+}
+"""Names that were here, and the module that has each of them now."""
+
+
 def __getattr__(name: str) -> Any:
-    """A name that was here before it moved to :mod:`pymc_nnsteps.lab`."""
-    if name in lab.__all__:
-        warnings.warn(
-            f"nns.{name} is now nns.lab.{name}, and the old name will be removed.",
-            FutureWarning,
-            stacklevel=2,
-        )
-        return getattr(lab, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    """A name that was here before it moved."""
+    if name not in MOVED:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    home = MOVED[name]
+    warnings.warn(
+        f"nns.{name} is now nns.{home.__name__.partition('.')[2]}.{name}, and the old name will "
+        "be removed.",
+        FutureWarning,
+        stacklevel=2,
+    )
+    return getattr(home, name)
 
 
 for step in (HMC, PCNL, Gibbs, ImputedLevels):

@@ -18,6 +18,8 @@ import pytensor.tensor as pt
 from pytensor import config
 from pytensor.tensor import TensorLike, TensorVariable
 
+__all__ = ["Normalize", "PiecewiseLinear"]
+
 
 @dataclass(frozen=True, init=False)
 class PiecewiseLinear:

@@ -29,6 +29,7 @@ TESTED_IN = {
     ],
     "kernels/test_graph_translation": ["kernels/graph_statements"],
     "kernels/test_compiling": ["kernels/native"],
+    "kernels/test_rewriting": ["kernels/files"],
     "kernels/test_translation": ["kernels/expressions", "kernels/jit"],
     "random/test_backends": [
         *(

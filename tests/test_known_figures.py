@@ -142,7 +142,7 @@ def test_mnist_error_of_a_convolution() -> None:
     model = nns.intermediate_noise_cnn(
         X[:2000].reshape(-1, 28, 28),
         y[:2000],
-        convolutions=[nns.Conv2D(channels=2, kernel=4, stride=2, pool=2)],
+        convolutions=[nns.models.Conv2D(channels=2, kernel=4, stride=2, pool=2)],
         noise=100.0,
         likelihood="multinomial_probit",
     )

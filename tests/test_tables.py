@@ -220,7 +220,7 @@ def test_text_is_encoded_as_by_hand(kind, standardize):
     f = nns.predict(draws, shown, model=expected)
     other = pd.DataFrame({"depot": DEPOT} | RAW)[3:]
     np.testing.assert_array_equal(nns.predict(draws, other, model=model), f[:, :, 3:])
-    assert list(nns.encode(other, model=model)) == ["inputs"]
+    assert list(nns.prediction.encode(other, model=model)) == ["inputs"]
 
 
 @pytest.mark.parametrize(

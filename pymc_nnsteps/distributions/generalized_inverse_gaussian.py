@@ -204,7 +204,9 @@ class GeneralizedInverseGaussian(PositiveContinuous):
     >>> import pymc as pm
     >>> import pymc_nnsteps as nns
     >>> with pm.Model():
-    ...     variance = nns.GeneralizedInverseGaussian("variance", nu=-1, delta=1, lam=0.5)
+    ...     variance = nns.distributions.GeneralizedInverseGaussian(
+    ...         "variance", nu=-1, delta=1, lam=0.5
+    ...     )
     ...     weights = pm.Normal("weights", sigma=pm.math.sqrt(variance), shape=3)
     >>> round(float(pm.logp(variance, 2.0).eval()), 4)
     -2.391

@@ -17,7 +17,7 @@ class NotConjugate(ValueError):  # noqa: N818 (a public name, and a finding more
     ...     y = pm.Poisson("y", pm.math.exp(level), observed=[2, 0, 1])
     >>> try:
     ...     nns.Gibbs([level], model=model)
-    ... except nns.NotConjugate as reason:
+    ... except nns.laws.NotConjugate as reason:
     ...     print(str(reason).partition(":")[0])
     level
     """

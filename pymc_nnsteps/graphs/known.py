@@ -207,7 +207,9 @@ def distribution(rv: TensorVariable) -> str:
     names = getattr(op, "_print_name", None)
     name = _mixture(rv) or (str(names[0]) if names else of_class)
     plain = isinstance(rv, TensorVariable)
-    return name if plain else f"pymc.dims.{name} (stated in plain tensors by nns.plain_model)"
+    return (
+        name if plain else f"pymc.dims.{name} (stated in plain tensors by nns.models.plain_model)"
+    )
 
 
 def _mixture(rv: TensorVariable) -> str | None:

@@ -57,7 +57,7 @@ def plain_model(model: pm.Model) -> pm.Model:
     ...     w = pmd.Normal("w", 0, 1, dims="column")
     ...     seen = pmd.Data("seen", np.ones(3), dims="row")
     ...     y = pmd.Normal("y", x.dot(w, dim="column"), 1, observed=seen)
-    >>> plain = nns.plain_model(named)
+    >>> plain = nns.models.plain_model(named)
     >>> step = nns.Gibbs(["w"], model=plain)
     """
     if not any(isinstance(each.type, XTensorType) for each in model.named_vars.values()):

@@ -6,6 +6,7 @@ module               its subject
 ``jit``              what a kernel is: compiled from C++, or by Numba when that is imported
 ``translation``      kernels in Python, translated to C++ (``arrays.hpp``, ``calls.cpp``)
 ``native``           machine code of C++: built once per machine, and kept
+``files``              bytes behind their digest, and files that are replaced at once
 ``in_numba``         Numba's compilation, on disk
 ``elementwise``      functions of numbers, in loops that are built together (``loops.cpp``)
 ``compiling``        PyTensor's compilation to C, and by Numba

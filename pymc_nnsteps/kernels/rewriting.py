@@ -9,10 +9,8 @@ rewritten each time, as their code may change under its name.
 import contextlib
 import functools
 import hashlib
-import os
 import pickle
 import sys
-import threading
 from collections.abc import Iterable, Sequence, Set
 from pathlib import Path
 from types import BuiltinFunctionType, FunctionType
@@ -34,7 +32,7 @@ from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 from pytensor.graph.utils import MetaObject
 from pytensor.misc.frozendict import frozendict
 
-from pymc_nnsteps.kernels import jit, native
+from pymc_nnsteps.kernels import files, jit, native
 
 KNOWN_PACKAGES = {"builtins", "functools", "numpy", "operator", "scipy"}
 KNOWN_PACKAGES |= {"pymc", "pymc_nnsteps", "pytensor"}
@@ -228,14 +226,10 @@ def folder() -> Path:
 def _read(path: Path) -> FlatGraph | None:
     """A kept graph; None if there is no whole file."""
     try:
-        data = path.read_bytes()
+        text = files.unsealed(path.read_bytes())
     except FileNotFoundError:
         return None
-    digest, text = data[:32], data[32:]
-    if hashlib.sha256(text).digest() != digest:
-        return None
-    kept: FlatGraph = pickle.loads(text)
-    return kept
+    return None if text is None else pickle.loads(text)
 
 
 def _write(path: Path, fgraph: FunctionGraph) -> None:
@@ -247,9 +241,7 @@ def _write(path: Path, fgraph: FunctionGraph) -> None:
     if len(text) > LARGEST:
         return
     path.parent.mkdir(exist_ok=True)
-    own = path.with_suffix(f".{os.getpid()}-{threading.get_ident()}")
-    own.write_bytes(hashlib.sha256(text).digest() + text)
-    own.replace(path)
+    files.replace(path, files.sealed(text))
     with contextlib.suppress(FileNotFoundError):  # another process may do the same
         for each in sorted(path.parent.iterdir(), key=lambda each: each.stat().st_mtime)[:-MOST]:
             each.unlink()

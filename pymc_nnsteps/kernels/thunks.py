@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pytensor
-import scipy.linalg
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.op import Op
 from pytensor.tensor.basic import Join
@@ -26,6 +25,7 @@ from pytensor.tensor.shape import Reshape, SpecifyShape
 from pytensor.tensor.subtensor import Subtensor, unflatten_index_variables
 
 from pymc_nnsteps.kernels import native
+from pymc_nnsteps.kernels.linear_algebra import cholesky_by_lapack, triangular_solve_by_lapack
 
 Function = Callable[..., Any]
 
@@ -221,38 +221,11 @@ def _multiply_scaled(op: Dot22Scalar, node: Apply) -> tuple[Function, list[Varia
 
 @function_of.register
 def _factorise(op: Cholesky, node: Apply) -> tuple[Function, list[Variable]]:
-    [potrf] = scipy.linalg.get_lapack_funcs(("potrf",), dtype=node.outputs[0].type.dtype)
-    lower, overwrite = op.lower, op.overwrite_a
-
-    def factorise(x: np.ndarray) -> np.ndarray:
-        if not x.size:
-            return np.empty_like(x, potrf.dtype)
-        if overwrite and x.flags.c_contiguous:
-            factor, failed = potrf(x.T, not lower, True, True)
-            factor = factor.T
-        else:
-            factor, failed = potrf(x, lower, True, overwrite)
-        if failed:
-            factor[...] = np.nan
-        return factor
-
-    return factorise, node.inputs
+    dtype = node.outputs[0].type.dtype
+    return cholesky_by_lapack(dtype, lower=op.lower, overwrite=op.overwrite_a), node.inputs
 
 
 @function_of.register
 def _solve(op: SolveTriangular, node: Apply) -> tuple[Function, list[Variable]]:
-    [trtrs] = scipy.linalg.get_lapack_funcs(("trtrs",), dtype=node.outputs[0].type.dtype)
-    lower, unit, overwrite = op.lower, op.unit_diagonal, op.overwrite_b
-
-    def solve(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        if not b.size:
-            return np.empty_like(b, trtrs.dtype)
-        if a.flags.f_contiguous:
-            x, failed = trtrs(a, b, lower, 0, unit, overwrite_b=overwrite)
-        else:
-            x, failed = trtrs(a.T, b, not lower, 1, unit, overwrite_b=overwrite)
-        if failed:
-            x[...] = np.nan
-        return x
-
-    return solve, node.inputs
+    dtype, options = node.outputs[0].type.dtype, {"unit": op.unit_diagonal, "lower": op.lower}
+    return triangular_solve_by_lapack(dtype, overwrite=op.overwrite_b, **options), node.inputs

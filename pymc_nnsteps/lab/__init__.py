@@ -6,8 +6,7 @@ module              its subject
 ``teacher``         data from a model's own prior, with a known posterior draw; the score
 ``thermalization``  chains from several starts, run until they agree, and a plot of them
 ``merging``         the rule for agreement of chains
-``rejection``       exact posterior draws of tiny problems, by rejection from the prior
-``envelope``        proposals for rejection, and a bound on the remaining likelihood
+``rejection``       exact posterior draws of tiny problems, by rejection, with its bound
 ==================  =============================================================================
 
 R-hat over time and tables of experiments, which other modules use too, are also available here.

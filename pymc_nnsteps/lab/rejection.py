@@ -1,9 +1,25 @@
-"""Exact posterior draws by rejection from the prior, for tiny problems and for tests."""
+r"""Exact posterior draws by rejection from the prior, for tiny problems and for tests.
+
+Exact draws by rejection need a proposal q with :math:`p(\theta) L(\theta) \le C q(\theta)`. The
+probability of a discrete observation is at most one. The density of a real one with location
+:math:`\mu` and scale s is at most its value at :math:`\mu`, a constant over s. Where s is fixed
+the prior serves as q. Where it is a power :math:`a v^p` of a positive variable, :math:`1/s` would
+have no bound, so that it goes into the proposal:
+
+.. math::
+
+    q(v) \propto p(v) \prod_i s_i^{-1} \propto p(v)\, v^k, \qquad k = -\sum_i p_i,
+
+which for a Gamma or inverse Gamma prior is one again, with another shape. If the prior of v has a
+scale t of its own, integrating :math:`v^k` leaves :math:`t^k`, which in the same way goes into the
+proposal of the variables that t depends on (Neal, *Neural Network Models Implemented in the
+Flexible Bayesian Modelling Software*, eq. 69, for two levels of precisions).
+"""
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from functools import partial, reduce
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import reduce
 from operator import add
 from typing import Any
 
@@ -14,6 +30,8 @@ import scipy
 import xarray as xr
 from numpy.typing import NDArray
 from pymc.backends.arviz import find_constants, find_observations
+from pymc.distributions.distribution import PartialObservedRV
+from pymc.logprob.basic import conditional_logp
 from pymc.logprob.utils import CheckParameterValue, local_check_parameter_to_ninf_switch
 from pymc.progress_bar import create_simple_progress
 from pymc.pytensorf import compile
@@ -22,28 +40,43 @@ from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.replace import vectorize_graph
 from pytensor.graph.rewriting.basic import in2out
 from pytensor.graph.traversal import ancestors, toposort
+from pytensor.tensor.random import basic as random
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.random.type import RandomGeneratorType
+from pytensor.tensor.type import discrete_dtypes
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.arguments import finite_number, positive_integer
-from pymc_nnsteps.graphs.errors import NotConjugate
-from pymc_nnsteps.graphs.search import model_or_context, parameters
+from pymc_nnsteps.graphs.errors import NotConjugate, declined_as
+from pymc_nnsteps.graphs.known import (
+    LINE,
+    POSITIVE,
+    describe,
+    distribution,
+    has_foreign_density,
+    has_prior,
+    is_onto,
+    prior_kind,
+)
+from pymc_nnsteps.graphs.search import model_or_context, parameters, stated_in
 from pymc_nnsteps.graphs.shapes import refuse_random_data
 from pymc_nnsteps.graphs.values import observed_values, substitute
 from pymc_nnsteps.kernels.compiling import c_by_default, drawing, without_blas_notice
 from pymc_nnsteps.kernels.threads import one_thread
-from pymc_nnsteps.lab.envelope import Envelope, envelope, log_densities
+from pymc_nnsteps.laws.entries import summed
+from pymc_nnsteps.laws.scales import CHILDREN, scaled_child
 from pymc_nnsteps.prediction.posterior import as_tree
 
-BLOCK_ENTRIES = 2**22
-"""Upper limit of the numbers held by a block of tries."""
+BLOCK, BLOCK_ENTRIES = 1_000, 2**22
+"""Tries of a block, fewer where these would hold more numbers than the second."""
 
-FEWEST = 100
-"""Tries of a block: among so many there is a possible one, if these are not rare."""
-
-
-Tries = Callable[[int], list[NDArray[Any]]]
+LOCATION: dict[type, int] = {
+    random.NormalRV: 0,
+    random.StudentTRV: 1,
+    random.LaplaceRV: 0,
+    random.MvNormalRV: 0,
+}
+"""Position of the parameter at which a density is greatest."""
 
 
 @one_thread
@@ -133,95 +166,61 @@ def rejection_sample(
     if not model.free_RVs:
         raise ValueError("model has no free variables to draw.")
     refuse_random_data(model)
-    bounded = _envelope(model, log_bound)
+    bounded = _bounded(model, log_bound)
     rng = np.random.default_rng(random_seed)
     wanted = [*model.free_RVs, *model.deterministics]
-    try_block, entries = _compile(model, wanted, bounded, rng)
-    run = _Tally(draws, max_tries, log_bound, rng)
+    try_block = _compile(model, wanted, bounded, rng)
+    kept: list[list[NDArray[Any]]] = []
+    accepted = tries = 0
     progress = create_simple_progress(progressbar=progressbar)
     try:
         with progress:
             task = progress.add_task("Rejection sampling", completed=0, total=draws)
-            while run.goes_on:
-                n = run.next_block(int(np.clip(BLOCK_ENTRIES // entries, 1, 10_000)))
+            while accepted < draws and tries < max_tries:
                 with np.errstate(invalid="ignore", divide="ignore"):  # impossible tries
-                    *values, log_ratio = try_block(n)
-                run.add(values, log_ratio)
-                rate = f"Rejection sampling, {run.rate:.2g} of the tries accepted"
-                progress.update(task, completed=run.accepted, description=rate)
+                    *values, log_ratio = try_block()
+                _require_bounded(log_ratio, log_bound)
+                n = min(len(log_ratio), max_tries - tries)
+                [hits] = np.nonzero(np.log(rng.random(n)) < log_ratio[:n])
+                hits = hits[: draws - accepted]
+                kept.append([value[hits] for value in values])
+                accepted += len(hits)
+                # Tries are independent: those after the last draw need not have been made.
+                tries += n if accepted < draws else int(hits[-1]) + 1
+                rate = f"Rejection sampling, {accepted / tries:.2g} of the tries accepted"
+                progress.update(task, completed=accepted, description=rate)
+                if _is_hopeless(accepted, tries * draws / max_tries):
+                    break
     except KeyboardInterrupt:
-        if not run.accepted:
+        if not accepted:
             raise
     else:
-        run.require_enough()
+        _require_enough(draws, accepted, tries, max_tries)
     posterior = {
         variable.name: np.concatenate(values)[None]
-        for variable, values in zip(wanted, zip(*run.kept, strict=True), strict=True)
+        for variable, values in zip(wanted, zip(*kept, strict=True), strict=True)
     }
     observed, constant = find_observations(model), find_constants(model)
     tree = as_tree(
         model, {"posterior": posterior, "observed_data": observed, "constant_data": constant}
     )
-    tree["posterior"].attrs.update({"acceptance_rate": run.rate, "tries": run.tries})
+    tree["posterior"].attrs.update({"acceptance_rate": accepted / tries, "tries": tries})
     return tree
 
 
-@dataclass
-class _Tally:
-    """Tries so far, and the draws that were accepted."""
+def _is_hopeless(accepted: int, expected: float) -> bool:
+    """Whether fewer than one of a billion runs that would succeed begins with so few draws."""
+    return bool(scipy.special.pdtr(accepted, expected) < 1e-9)
 
-    # As of :func:`rejection_sample`.
-    draws: int
-    max_tries: int
-    log_bound: float | None
-    rng: np.random.Generator
-    # Values of the draws, block by block.
-    kept: list[list[NDArray[Any]]] = field(default_factory=list)
-    accepted: int = 0
-    tries: int = 0
 
-    @property
-    def goes_on(self) -> bool:
-        """Whether more tries are wanted."""
-        return self.accepted < self.draws and self.tries < self.max_tries and not self._is_hopeless
-
-    @property
-    def _is_hopeless(self) -> bool:
-        """Whether of a billion runs with ``draws`` in ``max_tries`` tries none begins like this."""
-        expected = self.tries * self.draws / self.max_tries
-        return bool(scipy.special.pdtr(self.accepted, expected) < 1e-9)
-
-    @property
-    def rate(self) -> float:
-        """Part of the tries that was accepted."""
-        return self.accepted / self.tries
-
-    def next_block(self, largest: int) -> int:
-        """Number of tries of the next block."""
-        expected = (self.draws - self.accepted) * (self.tries + 1) / (self.accepted + 1)
-        return min(int(np.clip(2 * expected, FEWEST, largest)), self.max_tries - self.tries)
-
-    def add(self, values: list[NDArray[Any]], log_ratio: NDArray[np.floating]) -> None:
-        """Accept tries of a block by their log ratios."""
-        _require_bounded(log_ratio, self.log_bound)
-        n = len(log_ratio)
-        # Tries are independent: those after the last draw need not have been made.
-        [hits] = np.nonzero(np.log(self.rng.random(n)) < log_ratio)
-        hits = hits[: self.draws - self.accepted]
-        made = int(hits[-1]) + 1 if self.accepted + len(hits) == self.draws else n
-        self.kept.append([value[hits] for value in values])
-        self.accepted, self.tries = self.accepted + len(hits), self.tries + made
-
-    def require_enough(self) -> None:
-        """Check that no draw is missing."""
-        if self.accepted < self.draws:
-            needed = self.draws * self.tries / max(self.accepted, 1)
-            raise RuntimeError(
-                f"rejection_sample accepted {self.accepted} of {self.tries} tries: "
-                f"draws={self.draws} take {'about' if self.accepted else 'more than'} {needed:.3g} "
-                f"tries, but max_tries={self.max_tries}; ask for fewer draws, allow more tries, or "
-                "use pm.sample."
-            )
+def _require_enough(draws: int, accepted: int, tries: int, max_tries: int) -> None:
+    if accepted < draws:
+        needed = draws * tries / max(accepted, 1)
+        raise RuntimeError(
+            f"rejection_sample accepted {accepted} of {tries} tries: draws={draws} take "
+            f"{'about' if accepted else 'more than'} {needed:.3g} tries, but "
+            f"max_tries={max_tries}; ask for fewer draws, allow more tries, or use pm.sample."
+        )
 
 
 def _require_bounded(log_ratio: NDArray[np.floating], log_bound: float | None) -> None:
@@ -241,7 +240,16 @@ def _require_bounded(log_ratio: NDArray[np.floating], log_bound: float | None) -
     )
 
 
-def _envelope(model: pm.Model, log_bound: float | None) -> Envelope:
+@dataclass(frozen=True)
+class Envelope:
+    """A proposal and the log of the probability to accept it."""
+
+    # Random variables to draw in the place of free ones.
+    proposals: Mapping[TensorVariable, TensorVariable]
+    log_ratio: TensorVariable  # at most zero, in terms of the model's random variables
+
+
+def _bounded(model: pm.Model, log_bound: float | None) -> Envelope:
     """What to propose from: the prior, where the bound of the log-likelihood is given."""
     if log_bound is not None:
         bound, densities = finite_number("log_bound", log_bound), log_densities(model)
@@ -254,6 +262,123 @@ def _envelope(model: pm.Model, log_bound: float | None) -> Envelope:
             f"rejection_sample finds no bound of the likelihood: {reason}; pass log_bound, an "
             "upper bound of the log-likelihood."
         ) from None
+
+
+def envelope(model: pm.Model) -> Envelope:
+    """Bound the likelihood of a model."""
+    if model.potentials:
+        raise NotConjugate(f"the potential {describe(model.potentials[0])} has no known bound")
+    powers: dict[TensorVariable, NDArray[np.floating]] = {}
+    ratios = []
+    densities = log_densities(model)
+    free = set(model.free_RVs)
+    for y in model.observed_RVs:
+        log_density = densities[y]
+        if y.dtype not in discrete_dtypes:
+            if stated_in(y.owner.inputs, model.basic_RVs).isdisjoint(free):
+                continue
+            mode = _mode(model, y)
+            log_density -= pm.logp(y, mode, warn_rvs=False)
+            role = CHILDREN.get(prior_kind(model, y))
+            if role is not None:
+                _raise_scales(model, y, role.scale, -pt.ones_like(mode), powers)
+        ratios.append(log_density.sum())
+    proposals = {v: _tilted(model, v, powers) for v in reversed(model.free_RVs) if v in powers}
+    return Envelope(proposals, reduce(add, ratios, pt.zeros(())))
+
+
+def log_densities(model: pm.Model) -> dict[TensorVariable, TensorVariable]:
+    """Log densities of all variables, of the observed ones at their data, given the others."""
+    for rv in model.free_RVs:
+        if has_foreign_density(rv):
+            raise ValueError(
+                f"{describe(rv)} is {distribution(rv)}, from which PyMC need not draw; "
+                "rejection_sample needs the priors of PyMC."
+            )
+    for y in model.observed_RVs:
+        if not is_onto(model, y, LINE):
+            raise ValueError(
+                f"{describe(y)} is observed with a transform; transform its data instead."
+            )
+        if has_prior(model, y, PartialObservedRV) and y.owner.op.ndim_supp > 0:
+            raise ValueError(
+                f"{describe(y)} observes parts of vectors, but rejection_sample needs whole ones; "
+                "observe these, or use pm.sample."
+            )
+    values = {rv: rv.type() for rv in model.free_RVs}
+    values_and_data = {**values, **observed_values(model)}
+    terms = conditional_logp(values_and_data, warn_rvs=False)
+    given = {value: rv for rv, value in values.items()}
+    return {rv: substitute([terms[value]], given)[0] for rv, value in values_and_data.items()}
+
+
+def _mode(model: pm.Model, y: TensorVariable) -> TensorVariable:
+    """Mode of ``y``, if the density at the mode depends on the scale alone."""
+    op = prior_kind(model, y)
+    if op not in LOCATION:
+        raise NotConjugate(f"the density of {describe(y)}, {distribution(y)}, has no known bound")
+    given = parameters(y)
+    role = CHILDREN.get(op)
+    free = set(model.free_RVs)
+    for position, parameter in enumerate(given):
+        is_scale = role is not None and position == role.scale
+        unknown = stated_in([parameter], model.basic_RVs) & free
+        if unknown and not is_scale and position != LOCATION[op]:
+            raise NotConjugate(
+                f"the density of {describe(y)} has no known bound: a parameter other than its "
+                f"location and scale depends on {describe(min(unknown, key=describe))}"
+            )
+    location = given[LOCATION[op]].astype(y.dtype)
+    return pt.broadcast_to(location, model.rvs_to_values[y].shape)
+
+
+def _raise_scales(
+    model: pm.Model,
+    child: TensorVariable,
+    position: int,
+    exponent: TensorVariable | NDArray[np.floating],
+    powers: dict[TensorVariable, NDArray[np.floating]],
+) -> None:
+    """Note the factor ``s**exponent`` of a child's scale with the variables s depends on."""
+    scale = parameters(child)[position]
+    for v in stated_in([scale], model.basic_RVs) & set(model.free_RVs):
+        with declined_as(describe(v)):
+            scaled = scaled_child(model, child, v)
+        powers_of_entries = pt.as_tensor(scaled.form.exponent * exponent)
+        power = _evaluated(model, summed(powers_of_entries, scaled.form, v, scaled.value))
+        powers[v] = powers[v] + power if v in powers else power
+
+
+def _tilted(
+    model: pm.Model, v: TensorVariable, powers: dict[TensorVariable, NDArray[np.floating]]
+) -> TensorVariable:
+    """A variable with the prior of ``v`` times a power of it."""
+    op, given, power = prior_kind(model, v, POSITIVE), parameters(v), powers[v]
+    rng, size = v.owner.inputs[0], v.owner.op.size_param(v.owner)
+    if op not in (random.GammaRV, random.ExponentialRV, random.InvGammaRV):
+        raise NotConjugate(
+            f"the likelihood has no known bound under the prior of {describe(v)}, "
+            f"{distribution(v)}; a scale needs a Gamma, Exponential or InverseGamma prior"
+        )
+    shape = pt.ones((), dtype=v.dtype) if op is random.ExponentialRV else given[0]
+    unknown = stated_in([shape], model.basic_RVs) & set(model.free_RVs)
+    if unknown:
+        raise NotConjugate(f"the shape of {describe(v)} depends on {describe(unknown.pop())}")
+    _raise_scales(model, v, len(given) - 1, power, powers)
+    raised = shape - power if op is random.InvGammaRV else shape + power
+    if np.any(_evaluated(model, raised) <= 0):
+        raise NotConjugate(f"the likelihood is unbounded under the prior of {describe(v)}")
+    draw = random.invgamma if op is random.InvGammaRV else random.gamma
+    _, value = draw(
+        raised, scale=given[-1], rng=rng, size=size, dtype=v.dtype, return_next_rng=True
+    )
+    return value
+
+
+def _evaluated(model: pm.Model, expression: TensorVariable) -> NDArray[np.floating]:
+    """Value of an expression of constants and data."""
+    [known] = substitute([expression], observed_values(model))
+    return np.asarray(known.eval(mode="FAST_COMPILE"))
 
 
 def _within_prior(model: pm.Model) -> TensorVariable:
@@ -281,8 +406,8 @@ def _checks(densities: list[TensorVariable]) -> list[Any]:
 
 def _compile(
     model: pm.Model, wanted: list[TensorVariable], bounded: Envelope, rng: np.random.Generator
-) -> tuple[Tries, int]:
-    """A function that makes n tries: values of ``wanted`` and log ratios; numbers per try."""
+) -> Callable[[], list[NDArray[Any]]]:
+    """A function that makes a block of tries: values of ``wanted``, and log ratios."""
     observed = observed_values(model)
     outputs: list[Any] = [*wanted, bounded.log_ratio + _within_prior(model)]
     places: dict[Any, Any] = {rv: rv.type() for rv in bounded.proposals}
@@ -301,22 +426,19 @@ def _compile(
     with without_blas_notice():
         lengths = compile([], [v.shape for v in (*outputs, *drawn, *observed.values())], **options)
         shapes = [tuple(map(int, shape)) for shape in lengths()]
-        entries = sum(map(math.prod, shapes))
+        n = int(np.clip(BLOCK_ENTRIES // sum(map(math.prod, shapes)), 1, BLOCK))
         if not all(isinstance(node.op, RandomVariable) for node in nodes):
-            return partial(_repeat, compile([], outputs, **options)), entries
-        n = pt.scalar("n", dtype="int64")
-        many = compile([n], _vectorized(outputs, drawn, shapes[len(outputs) :], n), **options)
+            once = compile([], outputs, **options)
+            return lambda: [
+                np.stack(each) for each in zip(*(once() for _ in range(n)), strict=True)
+            ]
+        many = compile([], _vectorized(outputs, drawn, shapes[len(outputs) :], n), **options)
 
-    def try_block(n: int) -> list[NDArray[Any]]:
-        values = zip(many(n), shapes[: len(outputs)], strict=True)
+    def try_block() -> list[NDArray[Any]]:
+        values = zip(many(), shapes[: len(outputs)], strict=True)
         return [np.broadcast_to(value, (n, *shape)) for value, shape in values]
 
-    return try_block, entries
-
-
-def _repeat(once: Callable[[], list[NDArray[Any]]], n: int) -> list[NDArray[Any]]:
-    """Values of ``n`` calls."""
-    return [np.stack(values) for values in zip(*(once() for _ in range(n)), strict=True)]
+    return try_block
 
 
 def _is_rng(variable: Variable) -> bool:
@@ -327,7 +449,7 @@ def _vectorized(
     outputs: list[Any],
     drawn: list[TensorVariable],
     shapes: list[tuple[int, ...]],
-    n: TensorVariable,
+    n: int,
 ) -> list[Any]:
     """``n`` independent copies of ``outputs``, along a first axis."""
     copies: dict[Variable, Any] = {}
@@ -336,11 +458,11 @@ def _vectorized(
         batch = shape[: rv.ndim - op.ndim_supp]
         given = _possible(n, rv, copies) if copies else parameters(rv)
         # A copy, since PyTensor vectorises some Ops by the node of their input.
-        copies[rv] = pt.tensor_copy(op.make_node(rng, pt.stack([n, *batch]), *given).outputs[1])
+        copies[rv] = pt.tensor_copy(op.make_node(rng, (n, *batch), *given).outputs[1])
     return list(vectorize_graph(outputs, copies))
 
 
-def _possible(n: TensorVariable, rv: TensorVariable, copies: dict[Variable, Any]) -> list[Any]:
+def _possible(n: int, rv: TensorVariable, copies: dict[Variable, Any]) -> list[Any]:
     """Parameters for the copies of a variable, those of another try where they are impossible.
 
     With impossible ones NumPy would not draw at all. Such a try is rejected anyway.

@@ -207,6 +207,8 @@ def thermalize(
     ... )
     >>> run.table["state"].tolist()
     ['merged', 'merged']
+    >>> nns.lab.plot_thermalization(run, backend="none").viz["lines"]["error"].sizes
+    Frozen({'chain': 3})
     """
     model = model_or_context(model)
     sweeps, recorded = _schedule(sweeps, records)
@@ -461,17 +463,7 @@ def plot_thermalization(
 
     Examples
     --------
-    >>> import numpy as np, pymc_nnsteps as nns
-    >>> def build(X, y):
-    ...     return nns.intermediate_noise_mlp(X, y, hidden=(), noise=0.1)
-    >>> X = np.random.default_rng(0).normal(size=(30, 2))
-    >>> lab = nns.lab.teacher_student(build, X, random_seed=1)
-    >>> functions, step = {"error": lab.test_error(X)}, nns.Gibbs(model=lab.model)
-    >>> run = nns.lab.thermalize(
-    ...     lab.starts, functions, sweeps=50, step=step, model=lab.model, progressbar=False
-    ... )
-    >>> nns.lab.plot_thermalization(run, backend="none").viz["lines"]["error"].sizes
-    Frozen({'chain': 3})
+    See :func:`~pymc_nnsteps.lab.thermalize`.
     """
     from arviz_plots import visuals
     from arviz_plots.plot_collection import PlotCollection

@@ -1,8 +1,8 @@
 """Full conditionals as graphs, recognised from a PyMC model.
 
-:func:`match` finds the conditional of one free variable or says why there is none;
-:func:`find_conditionals` finds those of several, joined into blocks where that is exact and
-faster mixing.
+:func:`match` finds the conditional of one free variable, or raises :class:`NotConjugate` with
+the reason; :func:`find_conditionals` finds those of several, joined into blocks where that is
+exact and faster mixing.
 
 ================  ====================================================================
 module            its subject
@@ -28,10 +28,11 @@ module            its subject
 from importlib import import_module
 from pkgutil import iter_modules
 
+from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.laws.conditional import Conditional, Draw
 from pymc_nnsteps.laws.recognition import find_conditionals, match
 
-__all__ = ["Conditional", "Draw", "find_conditionals", "match"]
+__all__ = ["Conditional", "Draw", "NotConjugate", "find_conditionals", "match"]
 
 for _module in iter_modules(__path__, f"{__name__}."):
     import_module(_module.name)

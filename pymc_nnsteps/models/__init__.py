@@ -1,4 +1,6 @@
-"""Bayesian neural networks as plain PyMC models. Nothing here knows of samplers.
+"""Bayesian neural networks as plain PyMC models, and what their builders take.
+
+Nothing here knows of samplers.
 
 ======================  ================================================================
 module                  its subject
@@ -14,6 +16,7 @@ module                  its subject
 ======================  ================================================================
 """
 
+from pymc_nnsteps.graphs.plain import plain_model
 from pymc_nnsteps.models import blocks
 from pymc_nnsteps.models.bow_tie import bow_tie
 from pymc_nnsteps.models.convolutional import intermediate_noise_cnn
@@ -37,5 +40,6 @@ __all__ = [
     "intermediate_noise_cnn",
     "intermediate_noise_mlp",
     "one_hot",
+    "plain_model",
     "wide_mlp",
 ]

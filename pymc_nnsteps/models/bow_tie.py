@@ -91,7 +91,7 @@ def bow_tie(
         ``T``: width of the range of ``z`` about zero in which a gate is undecided.
     shrinkage : {"student_t", "laplace", "normal_gamma", "nig", "gaussian"} or Shrinkage
         Prior of the weights: the family of the distributions of ``tau`` and ``psi``, or a
-        :class:`~pymc_nnsteps.Shrinkage`, which also sets their hyperparameters.
+        :class:`~pymc_nnsteps.models.Shrinkage`, which also sets their hyperparameters.
     bias_var : float or sequence of float (one per layer), optional
         ``s_0^2``, variance of the biases.
     hidden_alpha, hidden_beta : float

@@ -125,7 +125,7 @@ def intermediate_noise_cnn(
     --------
     >>> import numpy as np, pymc_nnsteps as nns
     >>> X = np.random.default_rng(0).normal(size=(20, 8, 8))
-    >>> convolutions = [nns.Conv2D(2, 3, pool=2)]
+    >>> convolutions = [nns.models.Conv2D(2, 3, pool=2)]
     >>> model = nns.intermediate_noise_cnn(X, X.mean((1, 2)), convolutions=convolutions)
     >>> [variable.name for variable in model.free_RVs]
     ['W1', 'b1', 'Z2', 'P2', 'X2', 'W2', 'b2']

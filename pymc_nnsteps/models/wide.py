@@ -71,7 +71,8 @@ def wide_mlp(
         Inputs, as for :func:`~pymc_nnsteps.hierarchical_mlp`.
     y : array_like, Series or DataFrame, shape (n_obs,) or (n_obs, n_outputs)
         Targets: real numbers of one or several outputs. Missing ones are NaN, which requires
-        ``reparametrize=False``. For a regression on class labels see :func:`~pymc_nnsteps.one_hot`.
+        ``reparametrize=False``. For a regression on class labels see
+        :func:`~pymc_nnsteps.models.one_hot`.
     hidden : sequence of int
         Widths of the hidden layers. ``()`` is a linear model.
     activation : str, PiecewiseLinear or callable

@@ -37,7 +37,7 @@ from pymc_nnsteps.graphs.search import children, depends_on, parameters
 from pymc_nnsteps.graphs.shapes import length_of, shapes_of
 from pymc_nnsteps.laws.gates import match_gates
 from pymc_nnsteps.network.layers import Gates, Layer
-from pymc_nnsteps.network.network import Network, network_of
+from pymc_nnsteps.network.network import Network, network_of, responses_of
 from pymc_nnsteps.prediction.closed_forms import HiddenUnits, read_units
 from pymc_nnsteps.prediction.gaps import some_rows, with_gaps, without
 from pymc_nnsteps.prediction.imputation import imputation_of, imputations_of
@@ -119,7 +119,10 @@ def forward_pass(
     The inputs have the container's type if no ``dtype`` is given; with ``gaps`` some are NaN.
     """
     model, completed, noise = read_inputs(model, container, gaps)
-    network = network_of(model, container, any_response=output_name is not None)
+    is_named = output_name is not None or (
+        len(_outputs(model, container)) == 1 and not responses_of(model, container)
+    )
+    network = network_of(model, container, any_response=is_named)
     y = network.response
     if output_name is None:
         output, name = _output(network)
@@ -304,13 +307,11 @@ def _require_first(name: str, place: object) -> None:
 def _output(network: Network) -> tuple[TensorVariable, str]:
     """Network output that the response observes, and its name."""
     model, y = network.model, network.response
+    named = _outputs(model, network.inputs)
+    if y in model.potentials:
+        return named[0], describe(named[0])
     if has_law(model, y, NormalRV):
         return _mean(network, y), describe(y)
-    named = [
-        variable
-        for variable in model.deterministics
-        if variable.name.rpartition("::")[2] == "f" and depends_on(variable, {network.inputs})
-    ]
     if has_law(model, y, BernoulliRV, CategoricalRV) and not named:
         utilities = network.utilities()
         return _mean(network, utilities), describe(utilities)
@@ -321,6 +322,15 @@ def _output(network: Network) -> tuple[TensorVariable, str]:
             'pm.Deterministic("f", ...), or pass its name as output=.'
         )
     return named[0], describe(named[0])
+
+
+def _outputs(model: pm.Model, inputs: TensorSharedVariable) -> list[TensorVariable]:
+    """What depends on the inputs and is named the output of a network."""
+    return [
+        variable
+        for variable in model.deterministics
+        if variable.name.rpartition("::")[2] == "f" and depends_on(variable, {inputs})
+    ]
 
 
 def named_output(model: pm.Model, name: str, container: TensorSharedVariable) -> TensorVariable:

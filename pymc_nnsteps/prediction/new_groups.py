@@ -131,18 +131,24 @@ def group_numbers(
 ) -> object:
     """Values given for some data, with labels of groups replaced by their numbers.
 
-    New labels, where they may be, are numbered on. Integers are numbers, unless the labels are
-    integers as well: then they may be either.
+    New labels, where they may be, are numbered on. Numbers count the groups, unless the labels are
+    numbers as well, or texts of these: then they may be either. Truths are 0 and 1 only where
+    groups have no labels or these are 0, 1, ...
     """
     if isinstance(given, pd.Series) and pd.api.types.is_numeric_dtype(given.dtype):
         array = given.to_numpy()
     else:
         array = as_array(name, given)
-    if array.dtype.kind not in "OUTMiuf" or not numbers_groups(model, data):
+    if array.dtype.kind == "U" and not isinstance(given, np.ndarray):
+        array = np.asarray(given, dtype=object)  # without making texts of missing labels
+    if array.dtype.kind not in "OUTMmbiuf" or not numbers_groups(model, data):
         return given
     if not array.size:
         return array.astype("int64")
-    labels = pd.Index(_labels(model, data)).tolist()
+    labels = list(map(_as_number, pd.Index(_labels(model, data)).tolist()))
+    are_truths = array.dtype.kind == "b"
+    if are_truths and labels == list(range(len(labels))):
+        return given
     if array.dtype.kind in "iuf" and not _are_labels(name, array, labels, sample_new_groups):
         return given
     if not labels:
@@ -150,11 +156,15 @@ def group_numbers(
             f"{name} must be numeric; got dtype {array.dtype}; number the groups, or give the "
             "dimension of their effects labels by coords= of the model."
         )
-    asked = pd.Index(array.ravel()).tolist()
+    asked = list(map(_as_number, pd.Index(array.ravel()).tolist()))
     missing = np.flatnonzero(pd.isna(asked))
     if len(missing):
         raise ValueError(f"{name} has {len(missing)} missing labels; remove those rows.")
-    numbers = {label: number for number, label in enumerate(labels)}
+    numbers = {
+        label: number
+        for number, label in enumerate(labels)
+        if not are_truths or isinstance(label, bool)
+    }
     unknown = [label for label in dict.fromkeys(asked) if label not in numbers]
     if unknown and not sample_new_groups:
         raise ValueError(
@@ -166,17 +176,23 @@ def group_numbers(
     return pd.Series(found, given.index) if isinstance(given, pd.Series) else found
 
 
+def _as_number(label: object) -> object:
+    """The whole number that a text is, so that it is the same label; other labels as they are."""
+    is_one = isinstance(label, str) and label.isdecimal() and str(int(label)) == label
+    return int(str(label)) if is_one else label
+
+
 def _are_labels(
     name: str, given: np.ndarray, labels: Sequence[object], sample_new_groups: bool
 ) -> bool:
-    """Whether whole numbers are labels of groups, and not numbers of these."""
+    """Whether numbers are labels of groups, and not their places."""
     numbers = {label: number for number, label in enumerate(labels)}
     asked = list(dict.fromkeys(given.ravel().tolist()))
-    is_other = {type(label) for label in labels} != {int} or not np.isfinite(given).all()
+    is_other = not {type(label) for label in labels} <= {int, float} or not np.isfinite(given).all()
     if is_other or numbers.keys().isdisjoint(asked) or list(numbers) == list(numbers.values()):
         return False
     n_new = len(asked) if sample_new_groups else 0
-    if min(asked) < 0 or max(asked) >= len(labels) + n_new:
+    if min(asked) < 0 or max(asked) >= len(labels) + n_new or any(each % 1 for each in asked):
         return True
     if not numbers.keys() >= set(asked) or all(numbers[each] == each for each in asked):
         return False
@@ -193,7 +209,7 @@ def numbers_groups(model: pm.Model, data: Variable) -> bool:
 
 def _picked(model: pm.Model, data: Variable) -> Iterator[tuple[Any, int]]:
     """Arrays of which data pick entries, and along which axis."""
-    for part in ancestors([*model.basic_RVs, *model.deterministics]):
+    for part in ancestors([*model.basic_RVs, *model.deterministics, *model.potentials]):
         if part.owner is None or not isinstance(part.owner.op, AdvancedSubtensor):
             continue
         array, *rest = part.owner.inputs

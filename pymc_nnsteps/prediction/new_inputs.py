@@ -129,9 +129,10 @@ def predict(
         the hidden layers, and in networks without such noise, probabilities are integrated,
         accurate to the last digits, rather than drawn.
     groups : array_like or dict, optional
-        The group of each row: its number, counted from 0, or its label unless labels are whole
-        numbers. An array suffices if the model has ``pm.Data`` of one kind of groups. With several
-        kinds, pass a dict with the names of their ``pm.Data``.
+        The group of each row: its number, counted from 0, or its label. Where labels are numbers
+        and what is given may be either, an error says so. An array suffices if the model has
+        ``pm.Data`` of one kind of groups. With several kinds, pass a dict with the names of their
+        ``pm.Data``.
     sample_new_groups : bool
         Whether rows may belong to new groups, whose numbers continue those of the model's groups or
         whose labels are new. For each posterior draw their effects are drawn from their
@@ -290,9 +291,9 @@ def encode(
     Parameters
     ----------
     X : array_like or table, shape (n_obs, n_features), or dict
-        New rows and other data that belong to them, as for :func:`predict`.
+        New rows and other data that belong to them, as for :func:`~pymc_nnsteps.predict`.
     model, inputs
-        As for :func:`predict`.
+        As for :func:`~pymc_nnsteps.predict`.
 
     Returns
     -------
@@ -301,14 +302,14 @@ def encode(
     Raises
     ------
     ValueError
-        As for :func:`predict`.
+        As for :func:`~pymc_nnsteps.predict`.
 
     Examples
     --------
     >>> import pandas as pd, pymc as pm, pymc_nnsteps as nns
     >>> table = pd.DataFrame({"km": [1.0, 7.0, 2.0], "depot": ["north", "south", "south"]})
     >>> with nns.intermediate_noise_mlp(table, [0.0, 1.0, 2.0], hidden=(3,)) as model:
-    ...     pm.set_data(nns.encode(table[1:]) | {"targets": [1.0, 2.0]})
+    ...     pm.set_data(nns.prediction.encode(table[1:]) | {"targets": [1.0, 2.0]})
     >>> model["inputs"].get_value()
     array([[7., 0., 1.],
            [2., 0., 1.]])

@@ -138,16 +138,15 @@ def _require_as_many(
 
 
 def _read(name: str, values: object, data: Variable, is_checked: bool = False) -> NDArray[Any]:
-    """Values given for some data."""
+    """Values given for some data, infinite only where the model's may be, such as bounds."""
     old = own_rows(data)
     read = in_type(numbers(name, values, ()).values, old.dtype)
     if read.ndim != old.ndim or read.shape[1:] != old.shape[1:]:
         lengths = ", ".join(["n_obs", *map(str, old.shape[1:])]) + "," * (old.ndim == 1)
         raise ValueError(f"{name} must have shape ({lengths}); got {read.shape}.")
     if not is_checked:
-        # Bounds of pm.Censored are infinite where there are none.
-        is_unbounded = np.isinf(read) & np.isinf(old).any()
-        require_finite(name, np.where(is_unbounded, 0, read))
+        bounded = np.isinf(old).any()
+        require_finite(name, np.nan_to_num(read, nan=np.nan) if bounded else read)
     if read.dtype != old.dtype:
         raise ValueError(
             f"{name} must be of whole numbers in the range of {old.dtype}, like the model's; got "

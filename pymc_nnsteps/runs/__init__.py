@@ -9,8 +9,14 @@ module           its subject
 ``tasks``        work in this process or on a Dask cluster, with one progress bar
 ``sampling``     runs begun, gone on with, extended
 ``experiments``  a function at each of many settings
+``saving``       a model and its draws in one file
+``arguments``    values as text and arrays, which hold no code
 ===============  ==================================================================
 
 Dask and Zarr are optional dependencies, ``pip install "pymc_nnsteps[distributed]"``, and imported
 by the functions that use them.
 """
+
+from pymc_nnsteps.runs.sampling import extend, resume, sample_distributed
+
+__all__ = ["extend", "resume", "sample_distributed"]

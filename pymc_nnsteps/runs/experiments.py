@@ -6,11 +6,11 @@ from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import numpy as np
 import pandas as pd
 
+from pymc_nnsteps.kernels.files import replace
 from pymc_nnsteps.runs import tasks
 
 
@@ -97,9 +97,8 @@ def experiments(
                 raise ValueError(f"{name} must be a mapping; got {result!r}.")
             if twice := sorted(settings[i].keys() & result.keys()):
                 raise ValueError(f"{name} has {twice}, which are arguments; use other names.")
-            part = files[i].with_suffix(f".{uuid4().hex}.part")
-            part.write_text(_as_json(name, {"setting": settings[i], "result": dict(result)}))
-            part.replace(files[i])
+            text = _as_json(name, {"setting": settings[i], "result": dict(result)})
+            replace(files[i], text.encode())
             found[i] = _read(files[i])
             grow(1)
     return pd.DataFrame([found[i] for i in range(len(files))])

@@ -13,7 +13,6 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from hashlib import blake2b
 from importlib import import_module
 from numbers import Number
 from pathlib import Path
@@ -33,10 +32,9 @@ from pytensor.graph.traversal import graph_inputs
 from pytensor.printing import debugprint
 from pytensor.tensor.random.type import RandomType
 
+from pymc_nnsteps.kernels import files
 from pymc_nnsteps.runs.tasks import COMPILING
 from pymc_nnsteps.steps.assignment import Step
-
-DIGEST_SIZE = 16
 
 
 def location_of(store: str | Path) -> str:
@@ -79,33 +77,22 @@ def damaged(what: str) -> ValueError:
     )
 
 
-def digest(*parts: bytes) -> bytes:
-    """Digest of bytes, which depends on their division into parts."""
-    found = blake2b(digest_size=DIGEST_SIZE)
-    for part in parts:
-        found.update(len(part).to_bytes(8, "big"))
-        found.update(part)
-    return found.digest()
-
-
 def sealed(value: Any) -> bytes:
     """A pickle behind its digest."""
-    data = cloudpickle.dumps(value)
-    return digest(data) + data
+    return files.sealed(cloudpickle.dumps(value))
 
 
 def unsealed(data: bytes, what: str) -> Any:
     """Value of a sealed pickle."""
-    if digest(data[DIGEST_SIZE:]) != data[:DIGEST_SIZE]:
+    content = files.unsealed(data)
+    if content is None:
         raise damaged(what)
-    return cloudpickle.loads(data[DIGEST_SIZE:])
+    return cloudpickle.loads(content)
 
 
 def write(file: Path, value: Any) -> None:
-    """Replace a file at once: an interrupt leaves the old one or the new one."""
-    part = file.with_name(f"{file.name}.part")
-    part.write_bytes(sealed(value))
-    part.replace(file)
+    """Replace a file by a sealed pickle."""
+    files.replace(file, sealed(value))
 
 
 def read(file: Path) -> Any:
@@ -362,4 +349,4 @@ def in_words(value: Any) -> str:
 def _digest(parts: Iterable[Any]) -> str:
     """Digest of bytes and of values written by :func:`in_words`."""
     data = (part if isinstance(part, bytes) else str(part).encode() for part in parts)
-    return f"digest {digest(*data).hex()}"
+    return f"digest {files.digest(*data).hex()}"

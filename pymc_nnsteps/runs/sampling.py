@@ -108,8 +108,8 @@ def sample_distributed(
     """Draw samples as ``pm.sample`` does, on a Dask cluster if there is one, with checkpoints.
 
     Chains are identical to those of ``pm.sample`` with the same seed, draw for draw. After an
-    interrupt, :func:`~pymc_nnsteps.resume` continues from their checkpoints, with the same draws. A
-    run uses the model's current data: the store holds a copy of the model and the steps.
+    interrupt, :func:`~pymc_nnsteps.runs.resume` continues from their checkpoints, with the same
+    draws. A run uses the model's current data: the store holds a copy of the model and the steps.
 
     Parameters
     ----------
@@ -165,12 +165,12 @@ def sample_distributed(
     >>> folder = tempfile.TemporaryDirectory()
     >>> store = folder.name + "/line.zarr"
     >>> options = {"progressbar": False, "compute_convergence_checks": False}
-    >>> idata = nns.sample_distributed(
+    >>> idata = nns.runs.sample_distributed(
     ...     model, store=store, draws=60, tune=10, chains=2, step=step, random_seed=1, **options
     ... )
     >>> dict(idata.posterior.sizes)
     {'chain': 2, 'draw': 60}
-    >>> dict(nns.extend(store, 40, model=model, **options).posterior.sizes)
+    >>> dict(nns.runs.extend(store, 40, model=model, **options).posterior.sizes)
     {'chain': 2, 'draw': 100}
     >>> folder.cleanup()
     """
@@ -218,14 +218,14 @@ def resume(
     Parameters
     ----------
     store : str or Path
-        The ``store`` of :func:`~pymc_nnsteps.sample_distributed`. It contains pickles: open only
-        your own.
+        The ``store`` of :func:`~pymc_nnsteps.runs.sample_distributed`. It contains pickles: open
+        only your own.
     model : pm.Model, optional
         The model of the run, as a check: variables, log densities, data, constants and labels must
         be the same. The run continues from the model in the store.
     client, discard_tuned_samples, compute_convergence_checks, progressbar
-        As for :func:`~pymc_nnsteps.sample_distributed`; they may differ from those with which the
-        run was started.
+        As for :func:`~pymc_nnsteps.runs.sample_distributed`; they may differ from those with which
+        the run was started.
 
     Returns
     -------
@@ -254,8 +254,8 @@ def resume(
     ...     x = pm.Normal("x")
     ...     options = {"progressbar": False, "compute_convergence_checks": False}
     ...     run = {"draws": 20, "tune": 10, "chains": 1, "step": nns.PCN([x])}
-    ...     idata = nns.sample_distributed(store=folder + "/x.zarr", **run, **options)
-    ...     again = nns.resume(folder + "/x.zarr", **options)
+    ...     idata = nns.runs.sample_distributed(store=folder + "/x.zarr", **run, **options)
+    ...     again = nns.runs.resume(folder + "/x.zarr", **options)
     >>> bool((again.posterior["x"] == idata.posterior["x"]).all())
     True
     """
@@ -280,8 +280,8 @@ def extend(
 ) -> DataTree:
     """Add draws to each chain of a run, as if it had been started with more draws.
 
-    If this is interrupted, continue it with :func:`~pymc_nnsteps.resume`; a second call would add
-    the same number of draws again.
+    If this is interrupted, continue it with :func:`~pymc_nnsteps.runs.resume`; a second call would
+    add the same number of draws again.
 
     Parameters
     ----------
@@ -289,7 +289,7 @@ def extend(
     draws : int
         Number of draws to add.
     model, client, discard_tuned_samples, compute_convergence_checks, progressbar
-        As for :func:`~pymc_nnsteps.resume`.
+        As for :func:`~pymc_nnsteps.runs.resume`.
 
     Returns
     -------
@@ -299,13 +299,13 @@ def extend(
     Raises
     ------
     ValueError
-        As for :func:`~pymc_nnsteps.resume`, and if ``draws`` is not positive.
+        As for :func:`~pymc_nnsteps.runs.resume`, and if ``draws`` is not positive.
     RuntimeError
         If another process writes to the store.
 
     Examples
     --------
-    See :func:`~pymc_nnsteps.sample_distributed`.
+    See :func:`~pymc_nnsteps.runs.sample_distributed`.
     """
     require_client(client)
     draws = positive_integer("draws", draws)
@@ -352,7 +352,7 @@ def _advance(store: Store, client: Any, progressbar: bool) -> None:
         tasks.saying(
             lambda: (
                 f"{sum(store.standing())} of {total} draws are in the store, and "
-                f"nns.resume({store.location!r}) continues."
+                f"nns.runs.resume({store.location!r}) continues."
             )
         ),
         tasks.bar("Sampling", sum(standing), total, progressbar) as grow,

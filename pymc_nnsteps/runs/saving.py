@@ -128,7 +128,7 @@ def load(path: str | Path, *, trust: bool = False) -> Saved:
     ----------
     path : str or Path
         File of :func:`~pymc_nnsteps.save`, or the store of a finished run of
-        :func:`~pymc_nnsteps.sample_distributed`.
+        :func:`~pymc_nnsteps.runs.sample_distributed`.
     trust : bool
         Whether to load pickles, which can run any code. Load only your own, or those of somebody
         you trust. Models of builders are saved without pickles; stores contain them.
@@ -193,7 +193,7 @@ def _of_run(path: str | Path, trust: bool) -> Saved:
     _require_trust(f"{path} is the store of a run", trust)
     if any(done < stored.draws for done in stored.standing()):
         raise ValueError(
-            f"{path} is the store of a run that has not ended; continue it with nns.resume."
+            f"{path} is the store of a run that has not ended; continue it with nns.runs.resume."
         )
     model = cloudpickle.loads(cloudpickle.dumps(run_of(stored).model))
     return Saved(model, resume(path, compute_convergence_checks=False, progressbar=False))

@@ -26,7 +26,8 @@ from numpy.typing import NDArray
 from pymc.backends.ndarray import NDArray as Trace
 from pymc.step_methods.compound import flat_statname
 
-from pymc_nnsteps.runs.fingerprint import Fingerprint, damaged, digest, sealed, unsealed
+from pymc_nnsteps.kernels.files import digest
+from pymc_nnsteps.runs.fingerprint import Fingerprint, damaged, sealed, unsealed
 from pymc_nnsteps.runs.run import Checkpoint, Run
 from pymc_nnsteps.runs.tasks import needed
 
@@ -44,7 +45,7 @@ class Store:
         if Path(location).is_file():
             raise ValueError(
                 f"{location} is a file, but a run is a folder: nns.load reads files of nns.save, "
-                "and only runs of nns.sample_distributed can be continued."
+                "and only runs of nns.runs.sample_distributed can be continued."
             )
         zarr = needed("zarr")
         attributes = {}
@@ -55,7 +56,7 @@ class Store:
             raise ValueError(
                 f"{location} holds no run, one that was interrupted at its start, or one that has "
                 "lost its .zgroup or .zattrs: restore these from a copy, or move the folder away "
-                "and start with nns.sample_distributed."
+                "and start with nns.runs.sample_distributed."
             )
         self.identity: str = attributes["identity"]
         self.chains: int = attributes["chains"]
@@ -197,7 +198,7 @@ class Store:
 
 def _is_there(location: str) -> ValueError:
     return ValueError(
-        f"{location} exists already: nns.resume continues a run; remove the folder, or give "
+        f"{location} exists already: nns.runs.resume continues a run; remove the folder, or give "
         "another store, for a new one."
     )
 

@@ -8,3 +8,7 @@ module        its subject
 ``sampling``  chains over shards, in this process or on a Dask cluster
 ============  =================================================================
 """
+
+from pymc_nnsteps.sharded.sampling import sample_sharded
+
+__all__ = ["sample_sharded"]

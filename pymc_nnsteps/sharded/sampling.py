@@ -255,7 +255,7 @@ def sample_sharded(
     >>> y = X @ [1.0, -0.5]
     >>> model = nns.intermediate_noise_mlp(X[:10], y[:10], hidden=(), noise=0.1)
     >>> shards = [{"inputs": X[i::2], "targets": y[i::2]} for i in range(2)]
-    >>> idata = nns.sample_sharded(
+    >>> idata = nns.sharded.sample_sharded(
     ...     model, shards, draws=200, tune=20, chains=1, random_seed=1, progressbar=False
     ... )
     >>> idata.posterior["W1"].mean(("chain", "draw")).values.round(1)

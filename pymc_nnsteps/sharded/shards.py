@@ -21,21 +21,21 @@ import pytensor.tensor as pt
 from numpy.typing import NDArray
 from pymc.initial_point import make_initial_point_fn
 from pytensor.graph.basic import Variable
-from pytensor.graph.traversal import ancestors
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.shapes import require_fitting_data, shapes_of
 from pymc_nnsteps.graphs.values import natural_values, substitute
 from pymc_nnsteps.kernels.compiling import c_by_default
+from pymc_nnsteps.kernels.files import digest
 from pymc_nnsteps.kernels.threads import one_thread
 from pymc_nnsteps.laws.conditional import Additive, Conditional, Draw, Shapes
 from pymc_nnsteps.prediction.columns import read_rows
 from pymc_nnsteps.prediction.new_groups import group_numbers
-from pymc_nnsteps.runs.fingerprint import digest, read, write
+from pymc_nnsteps.runs.fingerprint import read, write
 from pymc_nnsteps.runs.tasks import COMPILING, QUICK
 from pymc_nnsteps.sharded.rounds import Rounds
-from pymc_nnsteps.steps.compiled import Compiled
-from pymc_nnsteps.steps.sweep import follow
+from pymc_nnsteps.steps.compiled import PointFunction
+from pymc_nnsteps.steps.sweep import Chained, follow
 from pymc_nnsteps.tables import require_same_rows
 
 Data = Mapping[str, NDArray[Any]]
@@ -131,7 +131,7 @@ class Shard:
         self.point.update(shared)
         for name in self._rounds[which].superseded:
             self.point.pop(name, None)  # its memory is free before there is a new one
-        self.rng, values, said = self._rounds[which](self.rng, self.point)
+        self.rng, values, said = self._rounds[which].draw(self.rng, self.point, [])
         self.point.update(values)
         self.number += 1
         self.seconds += perf_counter() - start
@@ -202,7 +202,7 @@ class SharedDraws:
 
     def draw(self, which: int, said: Sequence[Sums]) -> Point:
         """Draw the shared variables of a round, given sums of shards."""
-        self.rng, values, _ = self._rounds[which](self.rng, self.point, added(said))
+        self.rng, values, _ = self._rounds[which].draw(self.rng, self.point, added(said))
         strange = [name for name, value in values.items() if not np.isfinite(value).all()]
         if strange:
             raise ValueError(
@@ -218,8 +218,8 @@ class SharedDraws:
         return dict(zip(self.names, values, strict=True))
 
 
-class _Compiled:
-    """A compiled function of a generator, a point, and further arrays.
+class _Draws(PointFunction):
+    """Draws of a round as a function of a generator, sums and a point.
 
     Variables that are ``superseded`` are drawn without use of their present values.
     """
@@ -230,35 +230,30 @@ class _Compiled:
         model: pm.Model,
         rng: Variable,
         given: Sequence[Variable],
+        chained: Chained,
         next_rng: Variable,
-        values: Mapping[Any, Variable],
-        others: Sequence[Variable],
+        sums: Sequence[Variable] = (),
     ) -> None:
-        outputs = [next_rng, *values.values(), *others]
-        used = set(ancestors(outputs))
-        read: list[Any] = [v for rv in model.free_RVs if (v := model.rvs_to_values[rv]) in used]
-        self._read = [(value.name, value.dtype) for value in read]
+        values = chained.stored(model)
+        outputs = [next_rng, *values.values(), *sums]
+        super().__init__(model, [pytensor.In(rng, mutable=True), *given], outputs, c_by_default())
         self._drawn: list[str] = [value.name for value in values]
-        self.superseded = [v.name for v in values if v not in read]
-        inputs = [pytensor.In(rng, mutable=True), *given, *read]
-        self._compiled = Compiled(inputs, outputs, c_by_default())
+        self.superseded = [name for name in self._drawn if name not in self.dtypes]
 
     @one_thread
-    def __call__(
-        self,
-        rng: np.random.Generator,
-        point: Mapping[str, NDArray[Any]],
-        given: Sequence[NDArray[Any]] = (),
+    def draw(
+        self, rng: np.random.Generator, point: Point, given: Sums
     ) -> tuple[np.random.Generator, Point, Sums]:
+        """The generator, new values, and sums over rows."""
         # One memory layout: sending or storing arrays does not keep the layout.
-        state = [np.require(point[name], dtype, ["C", "A"]) for name, dtype in self._read]
+        state = [np.require(point[name], dtype, ["C", "A"]) for name, dtype in self.dtypes.items()]
         sums = [np.require(array, requirements=["C", "A"]) for array in given]
-        rng, *results = self._compiled(rng, *sums, *state)
+        rng, *results = self(rng, *sums, *state)
         n = len(self._drawn)
         return rng, dict(zip(self._drawn, results[:n], strict=True)), results[n:]
 
 
-def _rows_of_round(model: pm.Model, planned: Rounds, number: int, shapes: Shapes) -> _Compiled:
+def _rows_of_round(model: pm.Model, planned: Rounds, number: int, shapes: Shapes) -> _Draws:
     """Draws of a round's rows, and the sums that its shared draws depend on."""
     stage = planned.rounds[number]
     first = pt.random.rng("rng")
@@ -270,10 +265,10 @@ def _rows_of_round(model: pm.Model, planned: Rounds, number: int, shapes: Shapes
         after, said = _told(model, planned, conditional, before)
         rng, *results = substitute([after, *said], {before: rng, **chained.current})
         sums += results
-    return _Compiled(model, first, [], rng, chained.stored(model), sums)
+    return _Draws(model, first, [], chained, rng, sums)
 
 
-def _shared_of_round(model: pm.Model, planned: Rounds, number: int, shapes: Shapes) -> _Compiled:
+def _shared_of_round(model: pm.Model, planned: Rounds, number: int, shapes: Shapes) -> _Draws:
     """Shared draws of a round, given sums over all rows."""
     rng = pt.random.rng("rng")
     given: list[Any] = []
@@ -287,7 +282,7 @@ def _shared_of_round(model: pm.Model, planned: Rounds, number: int, shapes: Shap
             conditional = _FromSums(conditional.draws, conditional, tuple(sums), tuple(others))
         conditionals.append(conditional)
     chained = follow(natural_values(model), conditionals, rng, shapes, model.free_RVs)
-    return _Compiled(model, rng, given, chained.rng, chained.stored(model), [])
+    return _Draws(model, rng, given, chained, chained.rng)
 
 
 def _told(

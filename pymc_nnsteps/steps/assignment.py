@@ -27,7 +27,7 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.initial_values import locals_of
 from pymc_nnsteps.graphs.known import describe
-from pymc_nnsteps.graphs.search import once_per_model
+from pymc_nnsteps.graphs.search import depends_on, once_per_model
 from pymc_nnsteps.graphs.shapes import shapes_of
 from pymc_nnsteps.kernels.compiling import without_bookkeeping
 from pymc_nnsteps.network.functional import WIDE
@@ -137,8 +137,8 @@ def set_auto_assign(enabled: bool) -> None:
     Examples
     --------
     >>> import pymc_nnsteps as nns
-    >>> nns.set_auto_assign(False)
-    >>> nns.set_auto_assign(True)
+    >>> nns.steps.set_auto_assign(False)
+    >>> nns.steps.set_auto_assign(True)
     """
     global _enabled
     if not isinstance(enabled, bool):
@@ -201,7 +201,7 @@ def _is_readable(model: pm.Model) -> bool:
         warnings.warn(
             f"pymc_nnsteps cannot read this model ({type(error).__name__} at variable "
             f"{describe(reading)}: {error}) and leaves it to the steps of PyMC; please report this "
-            "with the model. nns.set_auto_assign(False) turns the reading off.",
+            "with the model. nns.steps.set_auto_assign(False) turns the reading off.",
             UserWarning,
             stacklevel=2,
         )
@@ -223,7 +223,7 @@ def beside_gibbs(model: pm.Model) -> list[tuple[TensorVariable, str, str]]:
     integrated_out = "" if curvature is None else _integrated_out(model, by_gradients)
     for rv in model.free_RVs:
         if not _enabled:
-            step, why = _of_pymc(rv), "nns.set_auto_assign(False) has turned off other steps"
+            step, why = _of_pymc(rv), "nns.steps.set_auto_assign(False) has turned off other steps"
         elif _gibbs_takes(model, rv):
             continue
         elif rv in _levels(model):
@@ -237,10 +237,7 @@ def beside_gibbs(model: pm.Model) -> list[tuple[TensorVariable, str, str]]:
         elif needs_gibbs(model, rv):
             step, why = _of_pymc(rv), "Gibbs has no conditional for it"
         elif rv not in weights:
-            step, why = (
-                _of_pymc(rv),
-                "other steps are for networks with latent layers or learnt scales",
-            )
+            step, why = _of_pymc(rv), _why_not_read(model, rv)
         else:
             step, why = (
                 _of_pymc(rv),
@@ -248,6 +245,17 @@ def beside_gibbs(model: pm.Model) -> list[tuple[TensorVariable, str, str]]:
             )
         found.append((rv, step, why))
     return found
+
+
+def _why_not_read(model: pm.Model, rv: TensorVariable) -> str:
+    """Why a variable belongs to no network with latent layers or learnt scales."""
+    stated = [p for p in model.potentials if depends_on(p, {rv})]
+    if stated and not any(depends_on(y, {rv}) for y in model.observed_RVs):
+        return (
+            "other steps read likelihoods of observed variables, in whose place the model has the "
+            f"potential {describe(stated[0])}"
+        )
+    return "other steps are for networks with latent layers or learnt scales"
 
 
 def _why_moved(rv: TensorVariable, curvature: NetworkCurvature, integrated_out: str) -> str:
@@ -330,7 +338,7 @@ def announce() -> None:
     if locals_of("instantiate_steppers", SAMPLER) and not locals_of("sample", SAMPLER).get("quiet"):
         _log.info(
             "pymc_nnsteps draws the variables of a network by Gibbs: nns.explain(model) shows how, "
-            "nns.set_auto_assign(False) turns it off."
+            "nns.steps.set_auto_assign(False) turns it off."
         )
 
 

@@ -55,8 +55,8 @@ SECONDS = 40
 LONGEST = 1_000
 """Upper limit of the number of leapfrog steps of a trajectory in the network metric."""
 
-LONGEST_WITH_SCALES = 400
-"""The same after tuning, where scales are moved along."""
+AFTER_TUNING = (400, 50)
+"""The same for each trajectory of a draw after tuning, where scales are moved along."""
 
 STATS: dict[str, Any] = {
     "acceptance_probability": (np.float64, []),
@@ -150,8 +150,8 @@ class HMC(Step):
         Maximal number of leapfrog steps of a trajectory. The number is drawn log-uniformly from 1
         to this. None: no-U-turn trajectories. "auto" is None except in the metric of a network,
         where scales need more frequent draws than no-U-turn trajectories allow. There it is 1000
-        during tuning, to find the bulk of the posterior, and then 400 if scales are moved too, or
-        else 1000.
+        during tuning, to find the bulk of the posterior, and then again, unless scales are moved
+        too: a draw then has one trajectory of up to 400 steps and one of up to 50.
     model, rng, blocked, initial_point
         As for :class:`~pymc_nnsteps.PCN`; all variables are one block.
     compile_kwargs : dict, optional
@@ -313,7 +313,31 @@ class HMC(Step):
         return float(self._density(self._density.read(point))[0])
 
     def step(self, point: PointType) -> tuple[PointType, list[dict[str, Any]]]:
-        """Simulate one trajectory from ``point``."""
+        """Simulate the trajectories of one draw from ``point``."""
+        limits: Sequence[int] = [self.longest or self.max_depth]
+        if self._shortens and not self.tune:
+            limits = AFTER_TUNING
+        new_point, found = point.copy(), []
+        for limit in limits:
+            found.append(self._trajectory(new_point, limit))
+        if self._block is not None:
+            self.rng, drawn, *_ = self._block(self.rng, new_point)
+            new_point.update(drawn)
+        new_point.update(self._imputed(self.rng, new_point))
+        new_point.update(self._relabelled(self.rng, new_point))
+        acceptance = np.mean([stats["acceptance_probability"] for stats in found])
+        return new_point, [
+            {
+                **found[-1],
+                "acceptance_probability": acceptance,
+                "n_leapfrog": sum(stats["n_leapfrog"] for stats in found),
+                "diverging": any(stats["diverging"] for stats in found),
+                "n_diverging": self.n_diverging,
+            }
+        ]
+
+    def _trajectory(self, point: PointType, limit: int) -> dict[str, Any]:
+        """Move a point along a trajectory, then along one of scales; the statistics of both."""
         located = self._density.read(point)
         start = self._density(located)
         if not np.isfinite(start[0]):
@@ -324,9 +348,6 @@ class HMC(Step):
             )
         precision = self._precision(point, start)
         size = self.size
-        limit = self.longest or self.max_depth
-        if self.longest and self._shortens and not self.tune:
-            limit = LONGEST_WITH_SCALES
         log_density, acceptance, n_leapfrog, diverging = self._move(
             self.rng, located, start, precision, size, limit
         )
@@ -336,28 +357,20 @@ class HMC(Step):
             self.adaptation = self.adaptation.update(min(acceptance, enough))
         else:
             self.n_diverging += diverging
-        stats_of_scales: dict[str, Any] = {}
+        of_scales: dict[str, Any] = {}
         if self._scales is not None:
-            self.of_scales, log_density, stats_of_scales = self._scales.move(
+            self.of_scales, log_density, of_scales = self._scales.move(
                 self.of_scales, self._density, located, point, self.rng, tune=self.tune
             )
-        new_point = point.copy()
-        new_point.update(self._density.point(located.place, point))
-        if self._block is not None:
-            self.rng, drawn, *_ = self._block(self.rng, new_point)
-            new_point.update(drawn)
-        new_point.update(self._imputed(self.rng, new_point))
-        new_point.update(self._relabelled(self.rng, new_point))
-        stats = {
-            "acceptance_probability": np.float64(acceptance),
+        point.update(self._density.point(located.place, point))
+        return {
+            "acceptance_probability": acceptance,
             "proposal_size": np.float64(size),
             "log_density": np.float64(log_density),
             "n_leapfrog": n_leapfrog,
             "diverging": bool(diverging),
-            "n_diverging": self.n_diverging,
-            **stats_of_scales,
+            **of_scales,
         }
-        return new_point, [stats]
 
     def _precision(self, point: PointType, start: np.ndarray) -> np.ndarray:
         """Diagonal of the metric at a point."""

@@ -16,8 +16,8 @@ from tests.benchmarks.problems import chain, image_error, mnist
 from tests.benchmarks.timing import milliseconds, parts, run_program
 
 NETWORKS = {
-    "paper": (10_000, [nns.Conv2D(2, 4, stride=2, pool=2)]),
-    "two": (2_000, [nns.Conv2D(8, 3, pool=2), nns.Conv2D(16, 3, pool=2)]),
+    "paper": (10_000, [nns.models.Conv2D(2, 4, stride=2, pool=2)]),
+    "two": (2_000, [nns.models.Conv2D(8, 3, pool=2), nns.models.Conv2D(16, 3, pool=2)]),
 }
 
 

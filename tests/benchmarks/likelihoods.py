@@ -98,11 +98,11 @@ def by_pymc(**options):
 
 
 def by_nuts_alone():
-    nns.set_auto_assign(False)
+    nns.steps.set_auto_assign(False)
     try:
         return by_pymc(target_accept=0.9)
     finally:
-        nns.set_auto_assign(True)
+        nns.steps.set_auto_assign(True)
 
 
 def by_nutpie():

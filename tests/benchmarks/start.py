@@ -89,7 +89,7 @@ def measure(network: str) -> list[float]:
         stage(lambda: nns.log_likelihood(idata, model=model))
         return [b - a for a, b in pairwise(times)]
     if builder:
-        nns.set_auto_assign(False)
+        nns.steps.set_auto_assign(False)
     nuts = quiet | {"model": model, "nuts_sampler": "pymc"}
     idata = stage(lambda: pm.sample(1, tune=1, chains=1, **nuts))
     if not builder:

@@ -67,7 +67,7 @@ def digits() -> tuple[np.ndarray, np.ndarray]:
     """Standardised images and shifted one-hot labels."""
     X, labels = load_digits(return_X_y=True)
     X = X[:N_OBS]
-    return (X - X.mean()) / X.std(), nns.one_hot(labels[:N_OBS], n_classes=10)
+    return (X - X.mean()) / X.std(), nns.models.one_hot(labels[:N_OBS], n_classes=10)
 
 
 def bare_calls(X: np.ndarray, point: dict[str, np.ndarray]) -> Contenders:

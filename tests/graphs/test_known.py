@@ -39,7 +39,10 @@ PACKAGE = Path(nns.__file__).parent
         (lambda: pm.Normal.dist(), "NormalRV"),
         (lambda: pm.Bernoulli.dist(0.3), "BernoulliRV"),
         (lambda: pm.GaussianRandomWalk.dist(init_dist=pm.Normal.dist(), steps=3), "RandomWalkRV"),
-        (lambda: nns.GeneralizedInverseGaussian.dist(1, 1, 1), "GeneralizedInverseGaussianRV"),
+        (
+            lambda: nns.distributions.GeneralizedInverseGaussian.dist(1, 1, 1),
+            "GeneralizedInverseGaussianRV",
+        ),
         (lambda: Tempered.dist(), "Unknown"),
         (lambda: NoisyBernoulli.dist(0.3), "Unknown"),
         (lambda: Inheriting.dist(), "Unknown"),
@@ -80,7 +83,9 @@ def test_a_density_that_is_registered_anew(how):
         with pm.Model() as model:
             mu = pm.Normal("mu")
             pm.Normal("y", mu, observed=[1.0])
-        with pytest.raises(nns.NotConjugate, match="with a density that is not PyMC's, not Normal"):
+        with pytest.raises(
+            nns.laws.NotConjugate, match="with a density that is not PyMC's, not Normal"
+        ):
             nns.Gibbs([mu], model=model)
     finally:
         _logprob.register(NormalRV)(density)

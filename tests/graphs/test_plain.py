@@ -48,8 +48,8 @@ def network(kind, data):
 def test_densities_are_the_same():
     """At any point, of the same variables: a product transposed, an axis or a transform lost."""
     named = all_kinds()
-    plain = nns.plain_model(named)
-    assert nns.plain_model(plain) is plain
+    plain = nns.models.plain_model(named)
+    assert nns.models.plain_model(plain) is plain
     start = named.initial_point()
     assert {n: np.shape(v) for n, v in plain.initial_point().items()} == {
         n: np.shape(v) for n, v in start.items()
@@ -90,7 +90,7 @@ def test_blocks_of_named_inputs(outputs):
         models.append(model)
     dims = [{"more": (), **each.named_vars_to_dims} for each in models]
     assert dims[0] == dims[1]
-    plain = nns.plain_model(models[0])
+    plain = nns.models.plain_model(models[0])
     start = {name: RNG.normal(size=v.shape) for name, v in plain.initial_point().items()}
     densities = [each.compile_logp(mode="FAST_COMPILE")(start) for each in (plain, models[1])]
     np.testing.assert_allclose(*densities)
@@ -99,7 +99,7 @@ def test_blocks_of_named_inputs(outputs):
 
 def test_laws_draws_and_data_are_the_same():
     named, by_hand = network(pmd, pmd.Data), network(pm, pm.Data)
-    plain = nns.plain_model(named)
+    plain = nns.models.plain_model(named)
     assert str(nns.explain(plain)) == str(nns.explain(by_hand))
     step = nns.Gibbs(["w", "Z", "v", "tau", "noise"], model=plain)
     options = {"tune": 5, "chains": 1, "cores": 1, "progressbar": False, "random_seed": 1}
@@ -125,4 +125,4 @@ def test_what_has_no_plain_form_is_named():
     with pm.Model() as model:
         pmd.Normal("w", 0, 1, transform=pmd.distributions.transforms.log_transform)
     with pytest.raises(ValueError, match="w has a transform of its own, which has no form of pl"):
-        nns.plain_model(model)
+        nns.models.plain_model(model)

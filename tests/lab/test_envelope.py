@@ -9,7 +9,7 @@ from pytensor.graph.replace import vectorize_graph
 from scipy import stats
 
 import pymc_nnsteps as nns
-from pymc_nnsteps.lab.envelope import envelope
+from pymc_nnsteps.lab.rejection import envelope
 from tests.cases import quick
 from tests.graphs.foreign import Tempered
 from tests.laws.graphs import evaluate
@@ -516,7 +516,7 @@ def test_declines(name):
     function, reason = DECLINED[name]
     with pm.Model() as model:
         function()
-    with pytest.raises(nns.NotConjugate, match=reason):
+    with pytest.raises(nns.laws.NotConjugate, match=reason):
         envelope(model)
 
 

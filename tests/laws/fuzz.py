@@ -365,7 +365,7 @@ def check(source: str, *, rtol: float = 1e-7, seed: int = 0) -> set[str]:
         needs_gibbs(model, rv)
         try:
             match(model, rv)
-        except nns.NotConjugate:
+        except nns.laws.NotConjugate:
             continue
         found.append(rv)
     rng = np.random.default_rng(seed)

@@ -168,5 +168,5 @@ DECLINED = {
 def test_declines(case):
     prior, reason = DECLINED[case]
     model = build(lambda: pm.Normal("y", 0, prior(), observed=Y))
-    with pytest.raises(nns.NotConjugate, match=reason):
+    with pytest.raises(nns.laws.NotConjugate, match=reason):
         match(model, model["v"])

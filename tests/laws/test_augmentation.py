@@ -180,7 +180,7 @@ def test_declines(logit, reason):
     with pm.Model() as model:
         b = pm.Normal("b", shape=2)
         pm.Bernoulli("y", logit_p=logit(b), observed=Y)
-    with pytest.raises(nns.NotConjugate, match=reason):
+    with pytest.raises(nns.laws.NotConjugate, match=reason):
         match(model, b)
 
 
@@ -236,5 +236,7 @@ def test_trials_that_depend_on_the_variable():
     with pm.Model() as model:
         b = pm.Normal("b")
         pm.Binomial("y", n=pt.cast(pt.exp(b), "int64"), logit_p=b, observed=1)
-    with pytest.raises(nns.NotConjugate, match="the number of trials of child y depends on it"):
+    with pytest.raises(
+        nns.laws.NotConjugate, match="the number of trials of child y depends on it"
+    ):
         match(model, b)

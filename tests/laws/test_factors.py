@@ -162,5 +162,5 @@ DECLINED = {
 def test_declines(case):
     part, reason = DECLINED[case]
     model = build(lambda: pm.Normal("y", part() * X[:, 0], 1, observed=Y))
-    with pytest.raises(nns.NotConjugate, match=reason):
+    with pytest.raises(nns.laws.NotConjugate, match=reason):
         match(model, model["v"])

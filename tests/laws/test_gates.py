@@ -247,7 +247,7 @@ def test_hard_decisions_are_declined(name):
     with pm.Model() as model:
         g = pm.Bernoulli("g", p=HARD[name](pm.Normal("z", shape=2)))
         pm.Normal("y", g, 0.5, observed=Y[0, :2])
-    with pytest.raises(nns.NotConjugate, match="g: its probability is 0 or 1 given z"):
+    with pytest.raises(nns.laws.NotConjugate, match="g: its probability is 0 or 1 given z"):
         match(model, g)
 
 
@@ -271,9 +271,9 @@ def test_declined(build, reason):
     """Gates that depend on each other, or a child whose density is no ratio of normals."""
     with pm.Model() as model:
         build(pm.Bernoulli("g", p=0.4, shape=2))
-    with pytest.raises(nns.NotConjugate, match=rf"^g: .*{reason}"):
+    with pytest.raises(nns.laws.NotConjugate, match=rf"^g: .*{reason}"):
         match(model, model["g"])
-    with pytest.raises(nns.NotConjugate, match=rf"^g: .*{reason}"), model:
+    with pytest.raises(nns.laws.NotConjugate, match=rf"^g: .*{reason}"), model:
         nns.Gibbs(["g"])
 
 
@@ -281,7 +281,7 @@ def test_observed_gates_are_no_variables_to_draw():
     with pm.Model() as model:
         g = pm.Bernoulli("g", p=0.4, observed=BITS[0])
         pm.Normal("y", g, 0.5, observed=Y[0])
-    with pytest.raises(nns.NotConjugate, match="g is not a free random variable"):
+    with pytest.raises(nns.laws.NotConjugate, match="g is not a free random variable"):
         match(model, g)
 
 

@@ -301,5 +301,5 @@ DECLINED = {
 @pytest.mark.parametrize("function", DECLINED, ids=lambda f: f.__name__)
 def test_declines(function):
     model = build(function)
-    with pytest.raises(nns.NotConjugate, match=DECLINED[function]):
+    with pytest.raises(nns.laws.NotConjugate, match=DECLINED[function]):
         match(model, model["v"])

@@ -189,7 +189,7 @@ def laplace_and_half_normal():
 
 @model_of
 def own_prior():
-    v = nns.GeneralizedInverseGaussian("v", -0.3, 0.5, 1.2, shape=2)
+    v = nns.distributions.GeneralizedInverseGaussian("v", -0.3, 0.5, 1.2, shape=2)
     pm.Normal("w", 0, pt.sqrt(v), shape=(3, 2))
 
 
@@ -519,7 +519,7 @@ def test_declines(name):
     function, reason = DECLINED[name]
     with pm.Model() as model:
         function()
-    with pytest.raises(nns.NotConjugate, match=reason):
+    with pytest.raises(nns.laws.NotConjugate, match=reason):
         match(model, model["v"])
 
 

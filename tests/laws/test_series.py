@@ -103,5 +103,5 @@ def test_declined_with_a_reason(name):
         v = build()
         if seen is not None:
             pm.Normal("y", seen(v), 1.0, observed=np.zeros(4))
-    with pytest.raises(nns.NotConjugate, match=reason):
+    with pytest.raises(nns.laws.NotConjugate, match=reason):
         match(model, v)

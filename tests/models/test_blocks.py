@@ -77,7 +77,7 @@ def of_builder(name):
             f = nns.blocks.hierarchical(X, outputs=2, **options)
             pm.Normal("y", f, 0.3, observed=Y)
     elif name == "bow tie":
-        shrinkage = nns.Shrinkage(delta_global=2.0)
+        shrinkage = nns.models.Shrinkage(delta_global=2.0)
         options = {"hidden": (3, 2), "shrinkage": shrinkage, "bias_var": 3.0}
         model = nns.bow_tie(X, Y, sigma=0.3, **options)
         with pm.Model() as own:

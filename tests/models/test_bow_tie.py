@@ -11,8 +11,9 @@ from pymc.initial_point import make_initial_point_fn
 from pytensor.compile.mode import Mode
 from scipy import special, stats
 
-from pymc_nnsteps import Shrinkage, bow_tie
+from pymc_nnsteps import bow_tie
 from pymc_nnsteps.kernels.compiling import ONCE
+from pymc_nnsteps.models import Shrinkage
 from tests.cases import quick
 from tests.modes import AS_WRITTEN
 from tests.statistics import assert_uniform

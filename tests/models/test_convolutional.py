@@ -12,12 +12,12 @@ IN_PYTHON = {"mode": ONCE}
 CASES = {
     "stride, padding, remainder": (
         (2, 7, 6),
-        [nns.Conv2D(3, (3, 2), stride=(2, 1), padding=(1, 0), pool=(2, 3))],
+        [nns.models.Conv2D(3, (3, 2), stride=(2, 1), padding=(1, 0), pool=(2, 3))],
         (),
     ),
     "two in a row, hidden": (
         (1, 6, 6),
-        [nns.Conv2D(2, 3, padding=1, pool=2), nns.Conv2D(3, 2)],
+        [nns.models.Conv2D(2, 3, padding=1, pool=2), nns.models.Conv2D(3, 2)],
         (4,),
     ),
 }
@@ -154,16 +154,16 @@ def test_names_and_dims():
 
 BAD = [
     (
-        {"convolutions": [nns.Conv2D(2, 3), nns.Conv2D(2, (2, 4))]},
+        {"convolutions": [nns.models.Conv2D(2, 3), nns.models.Conv2D(2, (2, 4))]},
         r"convolutions\[1\] has a kernel of 2 x 4, but is applied to 2 x 3 pixels; make the kernel "
         "smaller or the padding larger",
     ),
     (
-        {"convolutions": [nns.Conv2D(2, 3, pool=3)]},
+        {"convolutions": [nns.models.Conv2D(2, 3, pool=3)]},
         r"convolutions\[0\] has a pool of 3 x 3, but is applied to 2 x 3 pixels; make the pool "
         "smaller",
     ),
-    ({"convolutions": nns.Conv2D(2, 3)}, "convolutions must be a sequence of Conv2D"),
+    ({"convolutions": nns.models.Conv2D(2, 3)}, "convolutions must be a sequence of Conv2D"),
     ({"X": np.zeros((6, 20))}, r"X must hold images.*got shape \(6, 20\)"),
     ({"X": np.full((6, 4, 5), np.nan)}, "X has 120 NaN"),
     ({"noise": {"pre": 1, "post": 1, "output": 1}}, 'the keys "pre", "pool", "post" and "output"'),
@@ -176,7 +176,7 @@ def test_wrong_arguments_get_a_sentence(arguments, message):
     given = {
         "X": images((4, 5)),
         "y": np.arange(6.0),
-        "convolutions": [nns.Conv2D(2, 2, pool=2)],
+        "convolutions": [nns.models.Conv2D(2, 2, pool=2)],
         **arguments,
     }
     with pytest.raises(ValueError, match=message), pm.Model() as model:
@@ -195,4 +195,4 @@ def test_wrong_arguments_get_a_sentence(arguments, message):
 )
 def test_wrong_convolutions_get_a_sentence(arguments, message):
     with pytest.raises(ValueError, match=message):
-        nns.Conv2D(**{"channels": 2, "kernel": 3, **arguments})
+        nns.models.Conv2D(**{"channels": 2, "kernel": 3, **arguments})

@@ -14,7 +14,7 @@ GAPS = RNG.random(WHOLE.shape) < 0.3
 BUILDERS = {
     "noise": lambda y: nns.intermediate_noise_mlp(X, y, hidden=(2,)),
     "images": lambda y: nns.intermediate_noise_cnn(
-        X[:, None, :, None], y, convolutions=[nns.Conv2D(1, (2, 1))]
+        X[:, None, :, None], y, convolutions=[nns.models.Conv2D(1, (2, 1))]
     ),
     "hierarchical": lambda y: nns.hierarchical_mlp(X, y, hidden=(2,), priors={"noise": "1:2:3"}),
     "student": lambda y: nns.hierarchical_mlp(X, y, hidden=(2,), likelihood="student_t"),

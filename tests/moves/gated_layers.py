@@ -26,7 +26,11 @@ Y = RNG.normal(size=(N, 3))
 SPREAD = np.exp(RNG.normal(size=(N, 3)) / 2)
 
 
-FIXED = {"shrinkage": nns.Shrinkage("gaussian", weight_var=0.8), "bias_var": 1.2, "noise_beta": 0.5}
+FIXED = {
+    "shrinkage": nns.models.Shrinkage("gaussian", weight_var=0.8),
+    "bias_var": 1.2,
+    "noise_beta": 0.5,
+}
 """Hyperparameters that do not depend on the data."""
 
 

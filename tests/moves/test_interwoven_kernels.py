@@ -42,11 +42,11 @@ def network(*convolutions, y=Y[:, 0], **options):
 
 
 def pooled_with_a_remainder():
-    network(nns.Conv2D(2, (2, 3), padding=(1, 0), pool=(2, 2)), activation=JUMPS)
+    network(nns.models.Conv2D(2, (2, 3), padding=(1, 0), pool=(2, 2)), activation=JUMPS)
 
 
 def not_pooled():
-    network(nns.Conv2D(2, (3, 2), stride=(1, 2)), y=Y, bias=False)
+    network(nns.models.Conv2D(2, (3, 2), stride=(1, 2)), y=Y, bias=False)
 
 
 def outputs_with_noise_of_each_sample():
@@ -123,7 +123,7 @@ def test_explained():
 
 
 def a_convolution_above():
-    network(nns.Conv2D(2, 2), nns.Conv2D(2, 2))
+    network(nns.models.Conv2D(2, 2), nns.models.Conv2D(2, 2))
 
 
 def kernels_seen_twice():

@@ -70,7 +70,7 @@ def test_explain_is_the_plan_that_is_run(name, monkeypatch):
         explained = nns.explain(model, **options).rows
         assert [row[0] for row in explained] == [rv.name for rv in model.free_RVs]
         if all(row[1] is None for row in explained):
-            with pytest.raises(nns.NotConjugate, match="No variable of the model"):
+            with pytest.raises(nns.laws.NotConjugate, match="No variable of the model"):
                 nns.Gibbs(model=model, **options)
             continue
         plan = planned(monkeypatch, model, **options)
@@ -168,6 +168,10 @@ def test_why_variables_are_not_given_to_hmc():
     curved = nns.hierarchical_mlp(X, X[:, 0], hidden=(2,), activation="softmax")
     assert reason(curved, "W_ih1").endswith("is not supported")
     assert reason(smooth_network(), "W1").startswith("NUTS: HMC does not take the weights")
+    with pm.Model() as penalised:
+        f = nns.blocks.hierarchical(X, hidden=(2,))
+        pm.Potential("fit", pm.logp(pm.Normal.dist(f, 1), X[:, 0]))
+    assert reason(penalised, "f::W_ih1").endswith("the model has the potential fit")
     with pm.Model() as cut:
         mean = nns.blocks.hierarchical(X, hidden=(2,))
         pm.Censored(
@@ -177,11 +181,11 @@ def test_why_variables_are_not_given_to_hmc():
     assert (
         reason(cut, "s") == "HMC: moved with the weights of the network; metric: learnt in tuning"
     )
-    nns.set_auto_assign(False)
+    nns.steps.set_auto_assign(False)
     try:
-        assert "nns.set_auto_assign(False)" in reason(network, "W_ih1")
+        assert "nns.steps.set_auto_assign(False)" in reason(network, "W_ih1")
     finally:
-        nns.set_auto_assign(True)
+        nns.steps.set_auto_assign(True)
 
 
 def test_a_step_shows_its_plan():

@@ -62,7 +62,9 @@ def test_another_law_is_no_layer():
         x = pm.Normal("x")
         y = pm.StudentT("y", 4)
         pm.Potential("p", 2 * x)
-    with pytest.raises(nns.NotConjugate, match=r"x .* is Normal with the potential p; a layer"):
+    with pytest.raises(
+        nns.laws.NotConjugate, match=r"x .* is Normal with the potential p; a layer"
+    ):
         layer_of(model, x)
-    with pytest.raises(nns.NotConjugate, match=r"y .* is StudentT; a layer must be"):
+    with pytest.raises(nns.laws.NotConjugate, match=r"y .* is StudentT; a layer must be"):
         layer_of(model, y)

@@ -200,7 +200,7 @@ def test_held_out_rows_have_gaps_of_their_own(n):
     X[1, 2] = np.nan
     rows = {"inputs": X, "exposure": exposure}
     with model:
-        pm.set_data(nns.encode(rows) | {"targets": y})
+        pm.set_data(nns.prediction.encode(rows) | {"targets": y})
     found = nns.log_likelihood(posterior, model, progressbar=False)
     f = nns.predict(posterior, rows, model=model, progressbar=False).values[..., 0]
     is_whole = np.arange(n) != 1
@@ -268,7 +268,7 @@ def test_missing_levels_have_their_shares():
         posterior.isel(draw=[0]), model, noise_draws=20000, random_seed=0, progressbar=False
     )
     got, errors = (log[name]["y"].values[0, 0] for name in log.children if name != "posterior")
-    known = nns.encode(X[:6], model=model)["inputs"] @ w
+    known = nns.prediction.encode(X[:6], model=model)["inputs"] @ w
     np.testing.assert_allclose(got[:6], stats.norm.logpdf(y[:6], known, 0.5))
     wanted = [
         np.log((shares * stats.norm.pdf(y[6], at_6, 0.5)).sum()),

@@ -56,7 +56,7 @@ CASES = {
     ),
     "images": (
         lambda: nns.intermediate_noise_cnn(
-            X.repeat(3, axis=1).reshape((-1, 3, 3)), Y, convolutions=[nns.Conv2D(2, 2)]
+            X.repeat(3, axis=1).reshape((-1, 3, 3)), Y, convolutions=[nns.models.Conv2D(2, 2)]
         ),
         "Z2 X2",
     ),

@@ -1,5 +1,7 @@
 """Laws of rows read off what their densities compute: likelihoods, and responses to new rows."""
 
+from functools import partial
+
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
@@ -329,30 +331,50 @@ def test_responses_to_new_rows_have_the_law(law):
         assert np.abs(np.corrcoef(each[1:], each[:-1])[0, 1]) < 4.5 / np.sqrt(n)
 
 
+def test_bounds_that_are_infinite():
+    """As those of rows that are not censored; infinite inputs stay errors."""
+
+    def observe(f, *_):
+        upper = pm.Data("upper", np.where(REAL > 0, 0.0, np.inf))
+        pm.Censored("y", pm.Normal.dist(f, 1), None, upper, observed=np.minimum(REAL, 0.0))
+
+    model = network(observe)
+    drawn = partial(nns.predict, DRAWS, model=model, kind="response", random_seed=1)
+    new = {"inputs": np.zeros((40, 2)), "upper": np.repeat([0.5, np.inf], 20)}
+    largest = drawn(new).values.reshape(-1, 2, 20).max(axis=(0, 2))
+    assert largest[0] == 0.5
+    assert 0.5 < largest[1] < np.inf
+    with pytest.raises(ValueError, match=r"X_new\['upper'\] has 1 NaN"):
+        drawn(new | {"upper": [np.nan, *new["upper"][1:]]})
+
+
 def test_likelihoods_that_are_potentials():
-    """All containers are looked at: a table, or without one the only array."""
-    shown = {"output": "f"}
+    """All containers are looked at: a table, or without one the only array.
+
+    A ``pm.Deterministic`` named "f" is the output, whether it is asked for or not.
+    """
     for name, data in (("covariates", X), ("of columns", np.asfortranarray(X))):
         model = network(
             lambda f, *_: pm.Potential("p", pm.logp(pm.Normal.dist(f), pm.Data("t", REAL))),
             name,
             data,
         )
-        found = nns.predict(DRAWS, X, model=model, **shown)
         expected = DRAWS["w"].values @ np.tanh(X).T
-        np.testing.assert_allclose(found[..., 0], expected, rtol=1e-12)
+        for output in (None, "f"):
+            found = nns.predict(DRAWS, X, model=model, output=output)
+            np.testing.assert_allclose(found[..., 0], expected, rtol=1e-12)
     with pm.Model() as model:
         x, w = pm.Data("age", E), pm.Normal("w", shape=2)
         f = pm.Deterministic("f", w[0] + w[1] * x)
         pm.Potential("p", pm.logp(pm.Normal.dist(f), REAL).sum())
-    found = nns.predict(DRAWS, E[:3], model=model, **shown)
+    found = nns.predict(DRAWS, E[:3], model=model)
     expected = DRAWS["w"].values @ np.stack([np.ones(3), E[:3]])
     np.testing.assert_allclose(found[..., 0], expected, rtol=1e-12)
     with pm.Model() as model:
         pm.Data("age", E)
         pm.Potential("p", pm.logp(pm.Normal.dist(pm.Normal("w") * E), REAL).sum())
     with pytest.raises(ValueError, match="has age; give the network one of these itself, not the"):
-        nns.predict(DRAWS, E[:3], model=model, **shown)
+        nns.predict(DRAWS, E[:3], model=model)
 
 
 def entries(p, y):

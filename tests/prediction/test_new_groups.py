@@ -235,8 +235,9 @@ def test_groups_by_their_labels(effects):
         np.testing.assert_array_equal(*new)
     with pytest.raises(ValueError, match=r"'group'\] has the labels 'X', 'Y', but .* 'Aix', 'Bre"):
         predicted(OTHERS)
-    with pytest.raises(ValueError, match=r"'group'\] has 1 missing labels; remove"):
-        predicted([None, *ASKED[1:]], sample_new_groups=True)
+    for missing in (None, np.nan):
+        with pytest.raises(ValueError, match=r"'group'\] has 1 missing labels; remove"):
+            predicted([missing, *ASKED[1:]], sample_new_groups=True)
 
 
 @pytest.mark.parametrize("dtype", ["datetime64[D]", "datetime64[ns]", object])
@@ -245,7 +246,8 @@ def test_groups_by_dates(dtype):
     days = pd.date_range("2020-01-01", periods=N_GROUPS)
     with pm.Model(coords={"day": days}) as model:
         x, day = pm.Data("inputs", X), pm.Data("day_of_row", GROUP)
-        pm.Normal("y", pm.Normal("a", dims="day")[day] + x[:, 0], 1, observed=X[:, 0])
+        f = pm.Deterministic("f", pm.Normal("a", dims="day")[day] + x[:, 0])
+        pm.Potential("p", pm.logp(pm.Normal.dist(f, 1), X[:, 0]))
     draws = xr.Dataset({"a": (("chain", "draw", "day"), RNG.normal(size=(1, 3, N_GROUPS)))})
     expected = nns.predict(draws, X[:2], groups=[2, 0], model=model)
     asked = days[[2, 0]].to_numpy().astype(dtype) if dtype is not object else list(days[[2, 0]])
@@ -271,11 +273,11 @@ def test_groups_beside_a_table():
     for given, groups in ways:
         found = nns.predict(draws, given, groups=groups, model=model)
         np.testing.assert_array_equal(found, expected)
-    encoded = nns.encode(column, model=model)
+    encoded = nns.prediction.encode(column, model=model)
     np.testing.assert_array_equal(encoded["inputs"], X[:5])
     np.testing.assert_array_equal(encoded["group"], [2, 0, 3, 0, 1])
     with pytest.raises(ValueError, match="has the labels 'X', 'Y', but the model knows 'Aix'"):
-        nns.encode({"inputs": new, "group": OTHERS}, model=model)
+        nns.prediction.encode({"inputs": new, "group": OTHERS}, model=model)
     with pytest.raises(ValueError, match="groups must be left out, as"):
         nns.predict(draws, X, groups=ASKED, model=nns.intermediate_noise_mlp(X, X[:, 0]))
 
@@ -292,6 +294,16 @@ def test_groups_beside_a_table():
         ([1, 2, 3, 4], [1, 2], "holds 1, 2, which are labels of groups and numbers of other ones"),
         ([1, 2, 3, 4], [0, 4], "has the labels 0, but the model knows 1, 2, 3, 4;"),
         ([0, 1, 2, 3], [3, 1], [3, 1]),
+        ([1.0, 2.0, 3.0, 4.0], [4.0, 1.0], [3, 0]),
+        ([0.5, 2.0, 2.5, 4.0], [2.5, 0.5], [2, 0]),
+        (["12", "13", "14", "15"], [14, 12], [2, 0]),
+        ([12, 13, 14, 15], ["14", "12"], [2, 0]),
+        (["1", "2", "3", "4"], [1, 2], "holds 1, 2, which are labels of groups and numbers of"),
+        (["07", "7", "8", "9"], ["7", "07"], [1, 0]),
+        ([0, 1, 2, 3], [True, False], [1, 0]),
+        ([True, False, None, "x"], [True, False], [0, 1]),
+        ([1, 2, 3, 4], [True], "has the labels True, but the model knows 1, 2, 3, 4;"),
+        (["a", "b", "c", "d"], [True, False], "has the labels True, False, but .* 'a', 'b'"),
     ],
 )
 def test_integers_are_labels_where_they_cannot_be_numbers(labels, given, picked):
@@ -301,7 +313,8 @@ def test_integers_are_labels_where_they_cannot_be_numbers(labels, given, picked)
         pm.Normal("y", x @ w + a[pm.Data("row", [0, 1, 2, 3])], 1, observed=np.zeros(4))
     values = {"w": np.zeros((1, 1, 1)), "a": np.array([[[10.0, 11.0, 12.0, 13.0]]])}
     draws = az.from_dict({"posterior": values})
-    predict = partial(nns.predict, draws, np.zeros((2, 1)), model=model, groups={"row": given})
+    inputs = np.zeros((len(given), 1))
+    predict = partial(nns.predict, draws, inputs, model=model, groups={"row": given})
     if isinstance(picked, str):
         with pytest.raises(ValueError, match=picked):
             predict()

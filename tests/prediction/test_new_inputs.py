@@ -38,7 +38,7 @@ ACTIVATIONS = {
     "hard_tanh": lambda z: np.clip(z, -1, 1),
     "identity": lambda z: z,
 }
-STEP = nns.PiecewiseLinear(knots=[0.3], slopes=[0.5, 0.0], values=[-1.0, 2.0])
+STEP = nns.activations.PiecewiseLinear(knots=[0.3], slopes=[0.5, 0.0], values=[-1.0, 2.0])
 
 
 def posterior(model, latents=False, n_chains=2, n_draws=3):

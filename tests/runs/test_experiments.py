@@ -127,12 +127,13 @@ def test_a_file_that_cannot_be_read_is_named_before_anything_is_done(tmp_path, t
 
 
 def test_a_kill_while_a_result_is_written_leaves_no_half_of_it(tmp_path, monkeypatch):
-    def killed(file, text):
-        file.write_bytes(text.encode()[:20])
+    def killed(file, data):
+        with file.open("wb") as part:
+            part.write(data[:20])
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(Path, "write_text", killed)
+        patched.setattr(Path, "write_bytes", killed)
         with pytest.raises(KeyboardInterrupt):
             run(raised, SETTINGS[:2], tmp_path)
     assert list(tmp_path.iterdir())

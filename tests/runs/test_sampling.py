@@ -65,7 +65,7 @@ def quick_steps(model):
 def begun(model, quick_steps, tmp_path):
     """What a run is begun with, for any place to keep it."""
     return partial(
-        nns.sample_distributed, model, step=quick_steps, draws_per_chunk=5, **SIZES, **QUIET
+        nns.runs.sample_distributed, model, step=quick_steps, draws_per_chunk=5, **SIZES, **QUIET
     )
 
 
@@ -83,7 +83,9 @@ def assert_same(idata, other):
 def test_chains_are_those_of_pymc(model, steps, tmp_path):
     options = {"step": steps, "discard_tuned_samples": False, **SIZES, **QUIET}
     expected = pm.sample(model=model, cores=1, **options)
-    found = nns.sample_distributed(model, store=tmp_path / "run", draws_per_chunk=10, **options)
+    found = nns.runs.sample_distributed(
+        model, store=tmp_path / "run", draws_per_chunk=10, **options
+    )
     assert_same(found, expected)
     assert found.posterior.sizes["of"] == 2
 
@@ -93,7 +95,7 @@ def test_nuts_that_pymc_chooses(model, tmp_path):
     options = {"draws": 6, "tune": 6, "chains": 2, "random_seed": 1, "var_names": ["s"]}
     options |= {"nuts": {"target_accept": 0.9}, **IN_C, **QUIET}
     expected = pm.sample(model=model, cores=1, **options)
-    assert_same(nns.sample_distributed(model, store=tmp_path / "run", **options), expected)
+    assert_same(nns.runs.sample_distributed(model, store=tmp_path / "run", **options), expected)
     assert list(expected.posterior) == ["s"]
 
 
@@ -109,7 +111,7 @@ def test_arguments_for_nuts_leave_it_the_weights(tmp_path, monkeypatch):
     monkeypatch.setattr(assignment, "instantiate_steppers", selected)
     for options in ({}, {"nuts": {"target_accept": 0.9}}, IN_C):
         with pytest.raises(KeyboardInterrupt):
-            nns.sample_distributed(model, store=tmp_path / "run", **options)
+            nns.runs.sample_distributed(model, store=tmp_path / "run", **options)
     assert chosen == [{"Gibbs", "HMC"}, {"Gibbs", "NUTS"}, {"Gibbs", "NUTS"}]
 
 
@@ -140,7 +142,7 @@ def test_broken_off_at_any_write(begun, model, quick_steps, tmp_path, monkeypatc
             sampling.remember(Store(str(store)).run())  # as another process would
         left = 7 + breaks % 11
         try:
-            found = nns.resume(store, **QUIET)
+            found = nns.runs.resume(store, **QUIET)
         except Killed:
             breaks += 1
     assert breaks > 8
@@ -151,7 +153,7 @@ def test_extended(begun, model, tmp_path):
     """Also with a last chunk that was not full."""
     expected = begun(store=tmp_path / "whole")
     begun(store=tmp_path / "short", draws=9)
-    assert_same(nns.extend(tmp_path / "short", 14, model=model, **QUIET), expected)
+    assert_same(nns.runs.extend(tmp_path / "short", 14, model=model, **QUIET), expected)
 
 
 def level(seen=0.0):
@@ -167,7 +169,7 @@ def kept(tmp_path_factory):
     """A run in a store, and its model."""
     (model, step), store = level(), tmp_path_factory.mktemp("kept") / "run"
     sizes = {"draws": 20, "tune": 0, "chains": 2, "random_seed": 1, "draws_per_chunk": 5}
-    nns.sample_distributed(model, store=store, step=step, **sizes, **QUIET)
+    nns.runs.sample_distributed(model, store=store, step=step, **sizes, **QUIET)
     return model, store
 
 
@@ -181,12 +183,12 @@ def test_a_run_keeps_the_data_that_it_was_begun_with(kept, copied):
     model, _ = kept
     with model:
         pm.set_data({"targets": np.full(50, 50.0)})
-    idata = nns.extend(copied, 20, **QUIET)
+    idata = nns.runs.extend(copied, 20, **QUIET)
     assert abs(idata.posterior["w"]).max() < 0.1
     assert not idata.observed_data["y"].any()
     with pytest.raises(ValueError, match=r"/run holds a run that differs in data container targe"):
-        nns.resume(copied, model=model, **QUIET)
-    nns.resume(copied, model=level()[0], **QUIET)
+        nns.runs.resume(copied, model=model, **QUIET)
+    nns.runs.resume(copied, model=level()[0], **QUIET)
 
 
 LOST = {
@@ -208,9 +210,9 @@ def test_what_is_lost_or_cut_off_is_named(copied):
             file.unlink() if kept is None else file.write_bytes(whole[:kept])
             sampling.remember(None)
             with pytest.raises(ValueError, match=message):
-                nns.resume(copied, **QUIET)
+                nns.runs.resume(copied, **QUIET)
         file.write_bytes(whole)
-    nns.resume(copied, **QUIET)
+    nns.runs.resume(copied, **QUIET)
 
 
 @pytest.mark.parametrize("name", ["checkpoints/1", "run/0"])
@@ -221,7 +223,7 @@ def test_a_number_of_objects_that_is_changed_is_named(copied, name):
     sampling.remember(None)
     tracemalloc.start()
     with pytest.raises(ValueError, match=LOST[name]):
-        nns.resume(copied, **QUIET)
+        nns.runs.resume(copied, **QUIET)
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert most < 2**27
@@ -232,7 +234,7 @@ def test_metadata_that_are_changed_are_named(copied, contents):
     """Zarr raises a TypeError, or opens a group."""
     (copied / "posterior/w/.zarray").write_bytes(contents)
     with pytest.raises(ValueError, match=LOST["posterior/w/.zarray"]):
-        nns.resume(copied, **QUIET)
+        nns.runs.resume(copied, **QUIET)
 
 
 @pytest.mark.parametrize("file", ["posterior/.zgroup", "sample_stats/.zattrs"])
@@ -240,13 +242,13 @@ def test_room_for_more_draws_is_made_where_it_can_be(copied, file):
     """Groups are opened for this only; nothing has grown then."""
     (copied / file).write_bytes(b"{")
     with pytest.raises(ValueError, match=r"/\.zgroup, or .*/\.zattrs, of the run in .* is lost or"):
-        nns.extend(copied, 5, **QUIET)
+        nns.runs.extend(copied, 5, **QUIET)
     assert Store(str(copied)).draws == 20
 
 
 def test_a_store_is_a_place(kept):
     with pytest.raises(ValueError, match=r"store must be a folder or a URL; got Model\."):
-        nns.resume(kept[0])
+        nns.runs.resume(kept[0])
 
 
 def hold(store, held):
@@ -264,11 +266,11 @@ def test_one_process_writes_at_a_time(copied):
     other.start()
     held.wait()
     with pytest.raises(RuntimeError, match=r"another process is writing to .*/run; wait until"):
-        nns.extend(copied, 5, **QUIET)
-    assert nns.resume(copied, **QUIET).posterior.sizes["draw"] == 20
+        nns.runs.extend(copied, 5, **QUIET)
+    assert nns.runs.resume(copied, **QUIET).posterior.sizes["draw"] == 20
     other.kill()
     other.join()
-    assert nns.extend(copied, 5, **QUIET).posterior.sizes["draw"] == 25
+    assert nns.runs.extend(copied, 5, **QUIET).posterior.sizes["draw"] == 25
 
 
 def test_an_interrupt_says_how_to_go_on(copied, monkeypatch, caplog):
@@ -278,8 +280,10 @@ def test_an_interrupt_says_how_to_go_on(copied, monkeypatch, caplog):
     caplog.set_level("INFO")
     monkeypatch.setattr(sampling, "_chunk", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        nns.extend(copied, 5, **QUIET)
-    assert f"40 of 50 draws are in the store, and nns.resume('{copied}') continues" in caplog.text
+        nns.runs.extend(copied, 5, **QUIET)
+    assert (
+        f"40 of 50 draws are in the store, and nns.runs.resume('{copied}') continues" in caplog.text
+    )
 
 
 @pytest.mark.slow
@@ -303,9 +307,9 @@ def test_killed_four_times(begun, model, tmp_path):
             for name, values in killed.read(run, chain).samples.items():
                 np.testing.assert_array_equal(values, whole.read(run, chain).samples[name][:done])
         before = now
-        process = get_context("fork").Process(target=nns.resume, args=(store,), kwargs=QUIET)
+        process = get_context("fork").Process(target=nns.runs.resume, args=(store,), kwargs=QUIET)
     assert before != [220, 220]
-    assert_same(nns.resume(store, model=model, **QUIET), expected)
+    assert_same(nns.runs.resume(store, model=model, **QUIET), expected)
 
 
 def standing(store):
@@ -337,7 +341,9 @@ def cluster():
 def test_same_on_a_cluster(begun, cluster, tmp_path):
     expected = begun(store=tmp_path / "here")
     begun(store=tmp_path / "there", draws=2)
-    found = nns.extend(tmp_path / "there", 21, client=cluster, compute_convergence_checks=False)
+    found = nns.runs.extend(
+        tmp_path / "there", 21, client=cluster, compute_convergence_checks=False
+    )
     assert_same(found, expected)
 
 
@@ -348,7 +354,7 @@ def test_an_error_on_a_worker_is_raised_here(begun, cluster, tmp_path, monkeypat
     begun(store=tmp_path / "run", draws=2)
     monkeypatch.setattr(sampling, "restore", restore)
     with pytest.raises(ArithmeticError):
-        nns.extend(tmp_path / "run", 2, client=cluster, **QUIET)
+        nns.runs.extend(tmp_path / "run", 2, client=cluster, **QUIET)
 
 
 @pytest.mark.slow
@@ -362,7 +368,7 @@ def test_a_worker_dies(begun, model, tmp_path):
     ) as client:
         [worker, _] = client.run(os.getpid).values()
         pool = ThreadPoolExecutor(1)
-        going_on = pool.submit(nns.extend, tmp_path / "there", 148, client=client, **QUIET)
+        going_on = pool.submit(nns.runs.extend, tmp_path / "there", 148, client=client, **QUIET)
         wait_until(lambda: Store(str(tmp_path / "there")).checkpoint(0).done > 30)
         os.kill(worker, signal.SIGKILL)
         found = going_on.result()
@@ -376,22 +382,22 @@ def test_a_worker_dies(begun, model, tmp_path):
 def test_bad_input(begun, model, tmp_path):
     store = tmp_path / "run"
     begun(store=store, draws=2)
-    with pytest.raises(ValueError, match=r"exists already: nns\.resume"):
+    with pytest.raises(ValueError, match=r"exists already: nns\.runs\.resume"):
         begun(store=store)
     with pytest.raises(ValueError, match=r"client must be a distributed\.Client .*; got 4"):
         begun(store=tmp_path / "other", client=4)
     with pytest.raises(ValueError, match=r"client must be a distributed\.Client"):
-        nns.extend(store, 3, client=4)
+        nns.runs.extend(store, 3, client=4)
     with pytest.raises(ValueError, match="holds no run"):
-        nns.resume(tmp_path / "nowhere")
+        nns.runs.resume(tmp_path / "nowhere")
     (tmp_path / "empty").mkdir()
     with pytest.raises(ValueError, match="holds no run"):
-        nns.resume(tmp_path / "empty")
+        nns.runs.resume(tmp_path / "empty")
     (tmp_path / "file").write_text("")
     with pytest.raises(ValueError, match="file is a file, but a run is a folder: nns"):
-        nns.resume(tmp_path / "file")
+        nns.runs.resume(tmp_path / "file")
     with pytest.raises(ValueError, match="draws must be a positive integer"):
-        nns.extend(store, 0)
+        nns.runs.extend(store, 0)
     with pytest.raises(ValueError, match="tune must be a non-negative integer; got -1"):
         begun(store=tmp_path / "other", tune=-1)
     with pytest.raises(ValueError, match=r"var_names has \['nobody'\]"):
@@ -402,9 +408,9 @@ def test_bad_input(begun, model, tmp_path):
     with pm.Model() as other:
         pm.Normal("line")
     with pytest.raises(ValueError, match=r"differs in variable s .*, variable line .*elsewhere"):
-        nns.resume(store, model=other)
+        nns.runs.resume(store, model=other)
     with pytest.raises(ValueError, match=r"model must be a pm\.Model; got str"):
-        nns.resume(store, model="line")
+        nns.runs.resume(store, model="line")
 
 
 def test_what_is_not_installed_is_named():

@@ -99,7 +99,7 @@ for name in ("by_hand", "with_other_data", "with_priors"):
     found[name, "data"] = {data.name: data.get_value() for data in model.data_vars}, model.coords
 run = nns.load(f"{folder}/run_model")
 quiet = {"compute_convergence_checks": False, "progressbar": False}
-found["run"] = nns.extend(f"{folder}/run", 4, model=run.model, **quiet).posterior
+found["run"] = nns.runs.extend(f"{folder}/run", 4, model=run.model, **quiet).posterior
 model, idata = nns.load(f"{folder}/run", trust=True)
 found["store"] = idata.posterior, nns.predict(idata, X_new, model=model, progressbar=False)
 pickle.dump(found, open(f"{folder}/found", "wb"))
@@ -119,9 +119,9 @@ def test_in_another_process(tmp_path):
         nns.save(tmp_path / name, idata, model)
     model = nns.wide_mlp(TABLE, Y, hidden=(3,), reparametrize=False)
     run = {"step": nns.PCN(model=model), "tune": 2, "chains": 2, "random_seed": 1, **QUIET}
-    idata = nns.sample_distributed(model, store=tmp_path / "run", draws=5, **run)
+    idata = nns.runs.sample_distributed(model, store=tmp_path / "run", draws=5, **run)
     nns.save(tmp_path / "run_model", idata, model)
-    whole = nns.sample_distributed(model, store=tmp_path / "whole", draws=9, **run)
+    whole = nns.runs.sample_distributed(model, store=tmp_path / "whole", draws=9, **run)
     subprocess.run(
         [sys.executable, "-W", "ignore", "-c", ELSEWHERE, tmp_path, repr(X_NEW.tolist())],
         check=True,
@@ -188,7 +188,7 @@ def changed_in_place():
         (lambda: nns.wide_mlp(pl.DataFrame({"a": X[:, 0]}), pl.Series(X[:, 0]), hidden=()), True),
         (lambda: nns.bow_tie(X, np.where(X > 0, X, np.nan), shrinkage="laplace"), True),
         (lambda: nns.intermediate_noise_cnn(
-            X.reshape(3, 4, 2), [0.0, 1.0, 0.5], convolutions=(nns.Conv2D(2, (2, 2)),)
+            X.reshape(3, 4, 2), [0.0, 1.0, 0.5], convolutions=(nns.models.Conv2D(2, (2, 2)),)
         ), True),
         (lambda: nns.wide_mlp(X, X[:, 0], activation=lambda z: z * z), False),
         (lambda: added(nns.wide_mlp(X, X[:, 0], hidden=(3,))), False),

@@ -95,5 +95,5 @@ def constant_of_all(X, y):
     ],
 )
 def test_what_is_not_of_rows_is_declined(build, message):
-    with pytest.raises(nns.NotConjugate, match=message):
+    with pytest.raises(nns.laws.NotConjugate, match=message):
         rounds_of(build(X[:6], Y[:6]), NAMES)

@@ -185,7 +185,7 @@ class Sharded:
                     shard.point[name] = part
         for shard in shards:
             for each in shard._rounds:
-                each._compiled.refresh_if_data_changed()
+                each.refresh_if_data_changed()
         self.shared.point.update(shared)
         changed = sampling.sweep(self.pool, self.shared, shared)
         assert changed.keys() <= shared.keys()
@@ -383,7 +383,7 @@ def test_missing_targets_of_the_model_are_named():
     y = np.where(np.arange(9) == 4, np.nan, Y[:9])
     model = nns.intermediate_noise_mlp(X[:9], y, hidden=(2,), noise=0.2)
     with pytest.raises(
-        nns.NotConjugate, match=r"y has missing observations.* leave out their rows"
+        nns.laws.NotConjugate, match=r"y has missing observations.* leave out their rows"
     ):
         rounds_of(model, ["inputs"])
 

@@ -1,6 +1,6 @@
 """Hyperparameters of bow-tie networks for joint distribution tests."""
 
-from pymc_nnsteps import Shrinkage
+from pymc_nnsteps.models import Shrinkage
 
 _NUMBERS = {
     "student_t": {"nu_global": -3, "nu_local": -3, "delta_global": 2, "delta_local": 2},

@@ -31,9 +31,9 @@ def assigned(model, step=nns.Gibbs, given=None):
 
 @pytest.fixture
 def no_auto_assign():
-    nns.set_auto_assign(False)
+    nns.steps.set_auto_assign(False)
     yield
-    nns.set_auto_assign(True)
+    nns.steps.set_auto_assign(True)
 
 
 @pytest.mark.parametrize("learnt_scales", [True, False])
@@ -98,7 +98,7 @@ def test_arguments_for_nuts_are_honoured(arguments, monkeypatch):
 @pytest.mark.parametrize("wrong", [None, 1, "no"])
 def test_auto_assign_is_a_choice_of_two(wrong):
     with pytest.raises(ValueError, match="enabled must be True or False"):
-        nns.set_auto_assign(wrong)
+        nns.steps.set_auto_assign(wrong)
 
 
 def announcements(caplog):
@@ -112,7 +112,7 @@ def test_it_is_announced_once_with_the_way_to_turn_it_off(caplog):
         pm.sample(1, tune=1, **{**QUIET, "quiet": False})
     assert [record.message for record in announcements(caplog)] == [
         "pymc_nnsteps draws the variables of a network by Gibbs: nns.explain(model) shows how, "
-        "nns.set_auto_assign(False) turns it off."
+        "nns.steps.set_auto_assign(False) turns it off."
     ]
 
 

@@ -19,10 +19,10 @@ IMAGES, Y = RNG.normal(size=(5, 2, 5, 6)), RNG.normal(size=5)
 
 NETWORKS = {
     "stride, padding, remainder": {
-        "convolutions": [nns.Conv2D(3, (3, 2), stride=(2, 1), padding=(1, 0), pool=(2, 2))],
+        "convolutions": [nns.models.Conv2D(3, (3, 2), stride=(2, 1), padding=(1, 0), pool=(2, 2))],
     },
     "two in a row, classes": {
-        "convolutions": [nns.Conv2D(2, 2, padding=1, pool=(2, 3)), nns.Conv2D(3, 2)],
+        "convolutions": [nns.models.Conv2D(2, 2, padding=1, pool=(2, 3)), nns.models.Conv2D(3, 2)],
         "activation": "hard_tanh",
         "hidden": (2,),
         "y": ["a", "b", "c", "a", "b"],
@@ -53,7 +53,7 @@ def drawn(model, sweeps=3, **options):
 
 def test_one_position_is_a_dense_layer():
     options = {"noise": 0.3, "activation": "leaky_relu"}
-    whole = nns.Conv2D(3, (5, 6))
+    whole = nns.models.Conv2D(3, (5, 6))
     images = drawn(nns.intermediate_noise_cnn(IMAGES, Y, convolutions=[whole], **options))
     rows = drawn(nns.intermediate_noise_mlp(IMAGES.reshape(5, -1), Y, hidden=(3,), **options))
     for name, value in rows.items():
@@ -148,7 +148,7 @@ def by_hand(convolve, pool):
 
 @pytest.fixture(scope="module")
 def built():
-    convolutions = [nns.Conv2D(2, (2, 3), pool=2), nns.Conv2D(3, (1, 2))]
+    convolutions = [nns.models.Conv2D(2, (2, 3), pool=2), nns.models.Conv2D(3, (1, 2))]
     return drawn(nns.intermediate_noise_cnn(IMAGES, Y, convolutions=convolutions, noise=0.25))
 
 

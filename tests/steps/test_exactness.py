@@ -17,7 +17,9 @@ RNG = np.random.default_rng(20)
 X = RNG.normal(size=(5, 2))
 TRANSITIONS = 5_000
 
-STAIRS = nns.PiecewiseLinear(knots=[-0.5, 0.5], slopes=[0.3, 0.0, -1.0], values=[-1.0, 0.4, 1.5])
+STAIRS = nns.activations.PiecewiseLinear(
+    knots=[-0.5, 0.5], slopes=[0.3, 0.0, -1.0], values=[-1.0, 0.4, 1.5]
+)
 
 
 def network(n_outputs=None, **options):
@@ -103,7 +105,9 @@ def images(*convolutions, noise=1.0):
 
 
 IMAGES = {
-    "pooled convolution": lambda: images(nns.Conv2D(2, 2, padding=(0, 1), pool=(1, 2)), noise=0.05),
+    "pooled convolution": lambda: images(
+        nns.models.Conv2D(2, 2, padding=(0, 1), pool=(1, 2)), noise=0.05
+    ),
 }
 
 CASES = {name: (build, {}, {}) for name, build in (NETWORKS | ORDINARY | IMAGES).items()}

@@ -168,12 +168,12 @@ def unsuitable():
 )
 def test_unsuitable_variable(name, reason):
     """The variable, the child in the way, and why."""
-    with pytest.raises(nns.NotConjugate, match=f"^{reason}"):
+    with pytest.raises(nns.laws.NotConjugate, match=f"^{reason}"):
         nns.Gibbs([name], model=unsuitable())
 
 
 def test_nothing_suitable():
-    with pytest.raises(nns.NotConjugate, match=r"No variable of the model has(.|\n)*StudentT"):
+    with pytest.raises(nns.laws.NotConjugate, match=r"No variable of the model has(.|\n)*StudentT"):
         nns.Gibbs(model=unsuitable())
 
 

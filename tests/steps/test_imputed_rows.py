@@ -123,7 +123,7 @@ def test_observed_entries_of_another_law_are_told():
         pm.Normal("y", pm.Deterministic("f", x.sum(axis=1)), 1, observed=X[:, 1])
     assert imputed_rows(model, model.free_RVs) == []
     with pytest.raises(
-        nns.NotConjugate, match="no observed variable has the distribution of missing"
+        nns.laws.NotConjugate, match="no observed variable has the distribution of missing"
     ):
         nns.predict(made_up(model), X[:, :2], model=model)
 

@@ -93,7 +93,7 @@ def test_targets(likelihood, activation, at_output):
     np.testing.assert_allclose(found["bo"], 7 * at_output + 1.0, rtol=1e-5)
 
 
-HAT = nns.PiecewiseLinear(knots=(0, 1), slopes=(0.5, 3, 0), values=(0, 3))
+HAT = nns.activations.PiecewiseLinear(knots=(0, 1), slopes=(0.5, 3, 0), values=(0, 3))
 
 
 @pytest.mark.parametrize(

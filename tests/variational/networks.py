@@ -21,7 +21,7 @@ def small_model(family, hidden, *, n_obs=12, n_outputs=1, seed=0, **options):
     X = rng.normal(size=(n_obs, 2))
     y = np.abs(X[:, :n_outputs]) + 0.3 * rng.normal(size=(n_obs, n_outputs))
     options = {"temperature": 0.5, "bias_var": 0.7, "hidden_beta": 0.2, "noise_beta": 0.3} | options
-    shrinkage = nns.Shrinkage(family, **FAMILIES[family])
+    shrinkage = nns.models.Shrinkage(family, **FAMILIES[family])
     return nns.bow_tie(X, y, hidden=hidden, shrinkage=shrinkage, **options)
 
 

@@ -214,7 +214,7 @@ def test_wrong_batches(model):
     ]:
         with pytest.raises(ValueError, match=message):
             nns.fit(model, **options, **QUIET)
-    with pytest.raises(nns.NotConjugate, match="but the network has none"):
+    with pytest.raises(nns.laws.NotConjugate, match="but the network has none"):
         nns.fit(nns.bow_tie(X, Y, shrinkage="gaussian"), em=True, **QUIET)
 
 

@@ -85,7 +85,7 @@ def test_data_that_were_exchanged():
     ],
 )
 def test_what_is_declined(parts, reason):
-    with pytest.raises(nns.NotConjugate, match=reason):
+    with pytest.raises(nns.laws.NotConjugate, match=reason):
         nns.fit(network_by_hand(**parts), progressbar=False)
 
 
@@ -98,7 +98,9 @@ def test_what_is_declined(parts, reason):
     ],
 )
 def test_other_networks_are_declined(model):
-    with pytest.raises(nns.NotConjugate, match=r"^fit takes networks like those of nns.bow_tie"):
+    with pytest.raises(
+        nns.laws.NotConjugate, match=r"^fit takes networks like those of nns.bow_tie"
+    ):
         nns.fit(model(), progressbar=False)
 
 
@@ -112,7 +114,9 @@ def test_data_in_the_place_of_a_model():
 @pytest.mark.filterwarnings("ignore:Data in:pymc.exceptions.ImputationWarning")
 def test_missing_targets_are_named():
     model = nns.bow_tie(X, np.where(X[:, 0] > 1, np.nan, X[:, 0]), hidden=(3,))
-    with pytest.raises(nns.NotConjugate, match=r"y has missing entries, .* leave out the rows"):
+    with pytest.raises(
+        nns.laws.NotConjugate, match=r"y has missing entries, .* leave out the rows"
+    ):
         nns.fit(model, progressbar=False)
 
 
@@ -141,7 +145,7 @@ CUT_OFF = {
 def test_laws_that_are_cut_off(name):
     """All draws of a fit would have no density."""
     model = network_by_hand(**{name: CUT_OFF[name]})
-    with pytest.raises(nns.NotConjugate, match=rf"{name}\b.*(with the transform|not PyMC's)"):
+    with pytest.raises(nns.laws.NotConjugate, match=rf"{name}\b.*(with the transform|not PyMC's)"):
         read_model(model)
 
 
@@ -186,7 +190,7 @@ def test_a_reading_is_compared_with_the_model():
         network = replace(reading.network, layers=(layer, last))
         wrong.append(replace(reading, network=network))
     for misread in wrong:
-        with pytest.raises(nns.NotConjugate, match="differs from that of the bow-tie network"):
+        with pytest.raises(nns.laws.NotConjugate, match="differs from that of the bow-tie network"):
             require_density(model, misread)
 
 

@@ -45,7 +45,7 @@ class Conv2D:
     Examples
     --------
     >>> import pymc_nnsteps as nns
-    >>> nns.Conv2D(channels=2, kernel=(3, 5), pool=2)
+    >>> nns.models.Conv2D(channels=2, kernel=(3, 5), pool=2)
     Conv2D(channels=2, kernel=(3, 5), stride=(1, 1), padding=(0, 0), pool=(2, 2))
     """
 

@@ -15,6 +15,7 @@ from pytensor import config
 from pytensor.tensor import TensorVariable
 
 from pymc_nnsteps.arguments import (
+    is_integer,
     positive_integer,
     require_bool,
     require_choice,
@@ -34,6 +35,9 @@ from pymc_nnsteps.tables import (
 )
 
 Missing = Literal["impute"] | None
+
+NUMERIC = "biuf"
+"""Kinds of types of numbers, NumPy's."""
 
 Observed = TensorVariable | np.ma.MaskedArray
 """Targets as a distribution is given them: a data container, or an array with gaps."""
@@ -164,7 +168,7 @@ def regression_targets(
 
     ``two_classes`` and ``classes`` are the likelihoods for classes, if the network has them.
     """
-    remedy = f'use likelihood="{classes}"' if classes else "pass nns.one_hot(y)"
+    remedy = f'use likelihood="{classes}"' if classes else "pass nns.models.one_hot(y)"
     table = numbers("y", y, ("obs", "output"), f"for class labels {remedy}")
     if table.values.dtype.kind == "b":
         remedy = f'for two classes use likelihood="{two_classes}"; ' if two_classes else ""
@@ -235,12 +239,7 @@ def class_targets(
     """
     labels = _labels("y", y)
     _require_rows(len(labels), n_obs)
-    if labels.dtype.kind in "biuf":
-        hint = f' with likelihood="{likelihood}"'
-        codes = _consecutive("y", _whole_numbers("y", _numbers("y", labels)), hint)
-        classes: tuple[object, ...] = tuple(range(int(codes.max()) + 1))
-    else:
-        codes, classes = _coded("y", labels)
+    codes, classes = _coded("y", labels, f' with likelihood="{likelihood}"')
     _require_two_classes("y", len(np.unique(codes)))
     return Targets(codes, len(classes), classes)
 
@@ -289,24 +288,10 @@ def one_hot(
     """
     given = _labels("labels", labels)
     _require_entries("labels", given)
-    if n_classes is not None and (
-        isinstance(n_classes, bool) or not isinstance(n_classes, int | np.integer) or n_classes < 2
-    ):
+    if n_classes is not None and (not is_integer(n_classes) or n_classes < 2):
         raise ValueError(f"n_classes must be an integer of at least 2; got {n_classes!r}.")
-    if given.dtype.kind not in "biuf":
-        codes, classes = _coded("labels", given)
-        if n_classes not in (None, len(classes)):
-            raise ValueError(
-                f"n_classes is {n_classes}, but labels has {len(classes)} classes; leave n_classes "
-                "out, or pass a pandas.Categorical that lists all categories."
-            )
-        n_classes = len(classes)
-    elif n_classes is None:
-        hint = "; pass n_classes if a class has no rows"
-        codes = _consecutive("labels", _whole_numbers("labels", _numbers("labels", given)), hint)
-        n_classes = int(codes.max()) + 1
-    else:
-        values = _whole_numbers("labels", _numbers("labels", given))
+    if n_classes is not None and given.dtype.kind in NUMERIC:
+        values = _whole_numbers("labels", given)
         strange = values[(values < 0) | (values >= n_classes)]
         if len(strange):
             raise ValueError(
@@ -314,12 +299,16 @@ def one_hot(
                 f"got {strange[0]:.0f}."
             )
         codes = values.astype("int64")
+    else:
+        codes, classes = _coded("labels", given, "; pass n_classes if a class has no rows")
+        if n_classes not in (None, len(classes)):
+            raise ValueError(
+                f"n_classes is {n_classes}, but labels has {len(classes)} classes; leave n_classes "
+                "out, or pass a pandas.Categorical that lists all categories."
+            )
+        n_classes = len(classes)
     _require_two_classes("labels", n_classes)
     return np.eye(n_classes, dtype=config.floatX)[codes] - np.asarray(1 / n_classes, config.floatX)
-
-
-def _numbers(name: str, labels: object) -> NDArray[np.floating]:
-    return _floating(numbers(name, labels, ("obs",)))
 
 
 def _floating(table: Table) -> NDArray[np.floating]:
@@ -358,7 +347,8 @@ def _flat[Labels: (NDArray[np.generic], pd.Series, pd.Categorical)](
     return labels
 
 
-def _whole_numbers(name: str, values: NDArray[np.floating]) -> NDArray[np.floating]:
+def _whole_numbers(name: str, labels: object) -> NDArray[np.floating]:
+    values = _floating(numbers(name, labels, ("obs",)))
     require_finite(name, values)
     strange = np.argwhere(values != np.rint(values))
     if len(strange):
@@ -370,22 +360,21 @@ def _whole_numbers(name: str, values: NDArray[np.floating]) -> NDArray[np.floati
     return values
 
 
-def _consecutive(name: str, values: NDArray[np.floating], hint: str) -> NDArray[np.int64]:
-    """Class labels 0, ..., K-1, each present."""
-    present = np.unique(values)
-    if not np.array_equal(present, np.arange(len(present))):
-        raise ValueError(
-            f"{name} must hold the integers 0, ..., K-1, each at least once{hint}; "
-            f"got {_listed(present)}; pass other labels as strings or as a pandas.Categorical "
-            "that lists its categories."
-        )
-    return values.astype("int64")
-
-
 def _coded(
-    name: str, labels: NDArray[np.generic] | pd.Series | pd.Categorical
+    name: str, labels: NDArray[np.generic] | pd.Series | pd.Categorical, hint: str
 ) -> tuple[NDArray[np.int64], tuple[object, ...]]:
-    """Numbers of the labels, and the label of each number."""
+    """Numbers of the labels, 0, ..., K-1, and the label of each number."""
+    if labels.dtype.kind in NUMERIC:
+        values = _whole_numbers(name, labels)
+        present = np.unique(values)
+        if not np.array_equal(present, np.arange(len(present))):
+            shown = ", ".join(f"{label:.0f}" for label in present[:6])
+            raise ValueError(
+                f"{name} must hold the integers 0, ..., K-1, each at least once{hint}; got "
+                f"{shown + ', ...' * (len(present) > 6)}; pass other labels as strings or as a "
+                "pandas.Categorical that lists its categories."
+            )
+        return values.astype("int64"), tuple(range(len(present)))
     coded = pd.Categorical(labels)
     missing = np.flatnonzero(coded.codes < 0)
     if len(missing):
@@ -398,7 +387,7 @@ def _coded(
 
 def _require_two_classes(name: str, n_classes: int) -> None:
     if n_classes < 2:
-        raise ValueError(f"{name} holds a single class; pass rows of at least two.")
+        raise ValueError(f"{name} holds a single class; pass at least one row of two classes.")
 
 
 def _listed(labels: NDArray[np.floating]) -> str:

@@ -110,7 +110,7 @@ class Shrinkage:
     --------
     >>> import numpy as np, pymc_nnsteps as nns
     >>> X = np.random.default_rng(0).normal(size=(30, 2))
-    >>> lasso = nns.Shrinkage("laplace", lambda_global=2.0)
+    >>> lasso = nns.models.Shrinkage("laplace", lambda_global=2.0)
     >>> nns.bow_tie(X, X[:, 0], hidden=(4,), shrinkage=lasso)["tau1"].owner.op.name
     'exponential'
     """

@@ -85,7 +85,7 @@ CASES = {
 }
 """Targets and what goes with them, and the law as users of PyMC would write it."""
 
-GAUSSIAN = {"shrinkage": nns.Shrinkage("gaussian", weight_var=0.5), "bias_var": 1.0}
+GAUSSIAN = {"shrinkage": nns.models.Shrinkage("gaussian", weight_var=0.5), "bias_var": 1.0}
 NETWORKS = {
     "hierarchical": (nns.hierarchical_mlp, {}, {}),
     "wide": (nns.wide_mlp, {}, {"reparametrize": False}),
