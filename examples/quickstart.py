@@ -48,9 +48,8 @@ def main() -> None:
     z_train = (y_train - mean) / sd
 
     # The model is a plain PyMC model. pm.sample chooses its step methods: Gibbs for the scales,
-    # Hamiltonian trajectories for the weights. One layer of eight units is a first look. A known
-    # scale of the biases lets the chains agree sooner.
-    model = nns.hierarchical_mlp(Z_train, z_train, hidden=(8,), priors={"bh": 1})
+    # Hamiltonian trajectories for the weights. One layer of eight units is a first look.
+    model = nns.hierarchical_mlp(Z_train, z_train, hidden=(8,))
     with model:
         idata = pm.sample(
             draws=2000,

@@ -4,6 +4,7 @@ Each returns what ArviZ's own plots do, a ``PlotCollection``: ``.savefig(...)`` 
 ``.viz`` holds its parts, and ``backend`` is any that ``arviz_plots`` has.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -212,6 +213,19 @@ def has_levels(values: Any) -> bool:
     return np.asarray(values).dtype.kind in "OU"
 
 
+def ticks_of(data: Any, levels: list[str] | None = None) -> dict[float, str]:
+    """Places and labels of the levels of an input, or of round numbers if its data are whole."""
+    if levels is not None:
+        return dict(enumerate(levels))
+    low, high = np.min(data), np.max(data)
+    if not (np.abs([low, high]) < LARGEST_WHOLE).all() or not np.allclose(data, np.rint(data)):
+        return {}
+    steps = (m * 10**k for k in range(len(str(LARGEST_WHOLE)) + 1) for m in (1, 2, 5))
+    step = next(step for step in steps if high - low <= MOST_STEPS * step)
+    marks = range(step * math.ceil(low / step), math.floor(high) + 1, step)
+    return {mark: str(mark) for mark in marks}
+
+
 def as_bars(curves: xr.Dataset, dim: str) -> xr.Dataset:
     """Means and bands at levels as corners of bars, at ``x``: no line joins levels.
 
@@ -228,19 +242,19 @@ def as_bars(curves: xr.Dataset, dim: str) -> xr.Dataset:
 def write_axes(
     plot: Any,
     axes: AxisLabels,
-    inputs: Mapping[str, list[str] | None],
+    inputs: Mapping[str, Mapping[float, str]],
     output: str,
     title: str = "",
 ) -> None:
-    """Label the input of each panel, with its levels if any, and output and title of the first."""
+    """Label the input of each panel, with its ticks if any, and output and title of the first."""
     from arviz_plots import visuals
 
     panel = {"ignore_aes": "all", "store_artist": False}
-    for name, levels in inputs.items():
+    for name, ticks in inputs.items():
         panel["data"] = plot.data[[name]]
         plot.map(visuals.labelled_x, text=axes.label(name), **panel)
-        if levels is not None:
-            plot.map(visuals.set_xticks, values=[*range(len(levels))], labels=levels, **panel)
+        if ticks:
+            plot.map(visuals.set_xticks, values=[*ticks], labels=[*ticks.values()], **panel)
     panel["data"] = plot.data[[next(iter(inputs))]]
     plot.map(visuals.labelled_y, text=output, **panel)
     plot.map(visuals.labelled_title, text=title, size=10, **panel)
@@ -272,6 +286,9 @@ def require_numbers(plot: str, model: pm.Model, y: TensorVariable) -> None:
             "classes in an order plot_calibration takes y as an ordered pandas.Categorical."
         )
 
+
+LARGEST_WHOLE, MOST_STEPS = 10**6, 5
+"""Whole numbers below this have ticks at whole numbers, with so many steps between these."""
 
 HALF_WIDTH = 0.3
 """Of a bar about a level; levels are at 0, 1, ..."""
@@ -359,11 +376,11 @@ def plot_partial_dependence(
     draw_rug(plot, rug, min(float(each.min()) for each in lower.values()))
     prob = dependences[0].attrs.get("prob")
     title = "mean over the data" + (f", with {100 * prob:g} % band" if prob else "")
-    levels = {
-        name: each[name].values.tolist() if has_levels(each[name]) else None
-        for name, each in zip(names, dependences, strict=True)
-    }
-    write_axes(plot, axes, levels, ", ".join(of), title)
+    ticks = {}
+    for (name, panel), each in zip(panels, dependences, strict=True):
+        levels = each[name].values.tolist() if has_levels(each[name]) else None
+        ticks[name] = ticks_of(panel["data"], levels)
+    write_axes(plot, axes, ticks, ", ".join(of), title)
     for dim in second:
         draw_legend(plot, dim, axes.label(dim))
     return plot

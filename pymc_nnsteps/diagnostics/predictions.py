@@ -21,6 +21,7 @@ from pymc_nnsteps.diagnostics.plots import (
     draw_legend,
     draw_rug,
     require_numbers,
+    ticks_of,
     write_axes,
 )
 from pymc_nnsteps.graphs.known import has_law
@@ -169,8 +170,9 @@ def plot_predictions(
     seen = None if seen is None else axes.values(target, seen)
     plot = _draw(column.name, points, curves, axes.values(column.name, x), seen, options)
     others = [each for each in columns_in(model, container) if each != column]
-    note = _note(axes, others, typical[container])
-    write_axes(plot, axes, {column.name: column.levels}, axes.label(target), note)
+    note = _note(axes, others, typical, container)
+    ticks = {column.name: ticks_of(axes.values(column.name, x), column.levels)}
+    write_axes(plot, axes, ticks, axes.label(target), note)
     return plot
 
 
@@ -267,19 +269,30 @@ def _draw(
     return plot
 
 
-def _note(axes: AxisLabels, others: Sequence[Column], held: NDArray[Any]) -> str:
-    """At which values the other inputs are held."""
-    if len(others) > NAMED:
+def _note(
+    axes: AxisLabels,
+    others: Sequence[Column],
+    typical: Mapping[Any, NDArray[Any]],
+    container: TensorSharedVariable,
+) -> str:
+    """At which values the other inputs, and other data of the rows, are held."""
+    beside = {str(each.name): x for each, x in typical.items() if each.name and x.ndim == 0}
+    beside.pop("censored", None)  # what is predicted is whole
+    if len(others) + len(beside) > NAMED:
         levels = any(column.levels for column in others)
         at = "medians and most common levels" if levels else "medians"
-        return f"{len(others)} other inputs at their {at}"
+        return f"{' and '.join([f'{len(others)} other inputs', *beside])} at their {at}"
     each = []
     for column in others:
-        [at] = column.of(held[None])
+        [at] = column.of(typical[container][None])
         value = axes.values(column.name, at if column.levels is None else column.levels[at])
-        shown = value if column.levels else f"{value:.3g}"
-        each.append(f"{axes.label(column.name)} = {shown}")
-    return f"at {', '.join(each)}" if others else ""
+        each.append(f"{axes.label(column.name)} = {value if column.levels else _shown(value)}")
+    each += [f"{axes.label(name)} = {_shown(value)}" for name, value in beside.items()]
+    return f"at {', '.join(each)}" if each else ""
+
+
+def _shown(number: Any) -> str:
+    return f"{number:.3g}" if abs(number) < 1000 else f"{number:.0f}"
 
 
 def _data(

@@ -170,6 +170,23 @@ def test_line_of_counts_is_their_mean():
     assert "data" not in plot.viz.children
 
 
+def test_whole_numbers_and_other_data_of_the_rows():
+    """Ticks of years are years, and what else is held is named, as exposure."""
+    with pm.Model(coords={"feature": ["year"]}) as model:
+        year = pm.Data("inputs", 1990.0 + np.arange(12)[:, None] % 7, dims=("obs", "feature"))
+        rate = pm.math.exp((year[:, 0] - 1993) * pm.Normal("w"))
+        exposure = pm.Data("exposure", np.arange(1.0, 13.0))
+        pm.Poisson("y", exposure * rate, observed=np.ones(12, dtype=int))
+    draws = xr.Dataset({"w": (("chain", "draw"), np.zeros((2, 4)))})
+    axes = nns.plot_predictions(draws, model=model).viz["line"]["year"].item().axes
+    assert axes.get_title() == "at exposure = 6"
+    dependence = nns.partial_dependence(draws, "year", model=model, kind="response")
+    other = nns.plot_partial_dependence(dependence).viz["lines"]["year"].item().axes
+    for shown in (axes, other):
+        ticks = [tick.get_text() for tick in shown.get_xticklabels()]
+        assert ticks == ["1990", "1992", "1994", "1996"]
+
+
 def test_levels_of_categories():
     """They are ticks, in their order, without smoothing; others are held at the commonest."""
     names = [f"place[{i}]" for i in range(101)] + ["kind[a]", "kind[b]", 1]

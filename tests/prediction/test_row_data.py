@@ -174,6 +174,21 @@ def test_bad_rows_of_what_is_not_needed(place, message):
         nns.predict(made_up(model), {**given, "place": place}, model=model)
 
 
+def test_bounds_of_censored_targets_may_be_infinite():
+    """New rows without a bound have whole responses; what is missing is refused all the same."""
+    with pm.Model() as model:
+        f = pm.Data("inputs", X) @ pm.Normal("w", shape=2)
+        bound = pm.Data("bound", np.where(Y > 0, 0, np.inf))
+        pm.Censored("y", pm.Normal.dist(f, 1), None, bound, observed=np.minimum(Y, 0))
+    draws = made_up(model, n_draws=20)
+    for bound, beyond in ((np.inf, True), (0.0, False)):
+        new = {"inputs": X[:3], "bound": np.full(3, bound)}
+        drawn = nns.predict(draws, new, model=model, kind="response", random_seed=1)
+        assert (drawn > 0).any() == beyond
+    with pytest.raises(ValueError, match=r"X_new\['bound'\] has 3 NaN"):
+        nns.predict(draws, new | {"bound": np.full(3, np.nan)}, model=model, kind="response")
+
+
 def test_rows_of_constants():
     model = model_of(ROW_BY_ROW["intercepts"], ["group"])
     with pytest.raises(ValueError, match=r"int64 numbers of shape \(12,\) .* put them in pm.Data"):

@@ -96,8 +96,8 @@ def inputs(
     empty = [column for column, each in zip(names, values.T, strict=True) if np.isnan(each).all()]
     if empty:
         raise ValueError(
-            f"{name} has only missing entries in the columns {empty}; leave them out. (A constant "
-            "column that is divided by its standard deviation becomes NaN.)"
+            f"{name} has only missing entries in the columns {empty}; leave them out (a constant "
+            "column becomes NaN if it is divided by its standard deviation)."
         )
     known = np.nan_to_num(values, posinf=np.inf, neginf=-np.inf) if missing else values
     ways = {"X": 'missing="impute"', "x": 'nns.blocks.table(x, missing="impute")'}

@@ -92,12 +92,12 @@ def connections_between(key: str, given: ArrayLike, shape: tuple[int, ...]) -> C
 PriorLike = Prior | str | float | None
 
 DEFAULT_PRIORS: dict[str, PriorLike] = {
-    "ih": "0.2:1:4",
-    "bh": "0.5:1",
-    "hh": "x0.5:1",
-    "ho": "x0.5:1",
+    "ih": "0.2:4:4",
+    "bh": "0.5:4",
+    "hh": "x0.5:4",
+    "ho": "x0.5:4",
     "hs": "x0.2:1",
-    "io": "0.2:1:4",
+    "io": "0.2:4:4",
     "is": "0.1:1:4",
     "bo": "1",
     "noise": "0.2:0.5",

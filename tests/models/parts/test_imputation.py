@@ -147,7 +147,7 @@ def test_builders_and_blocks_have_the_same_inputs():
     ("X", "options", "message"),
     [
         (frame(), {}, r'pass missing="impute" to have them drawn'),
-        (frame().assign(b=np.nan), {"missing": "impute"}, "only NaN in the columns"),
+        (frame().assign(b=np.nan), {"missing": "impute"}, "only missing entries in the columns"),
         (frame().replace(np.nan, np.inf), {"missing": "impute"}, "NaN or infinite"),
         (frame(), {"missing": "mean"}, 'missing must be one of "impute"'),
         (frame().assign(d=["x", None, "y"] * 3), {}, r"\(2 in .*'a', 4 in .*'b', 3 in .*'d'\)"),
