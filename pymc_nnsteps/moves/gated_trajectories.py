@@ -353,19 +353,23 @@ class _Scales:
     context: Context
 
     def of_child(self, rv: TensorVariable, child: TensorVariable | None) -> Variance | None:
-        """A scale as a variance, if it has one child and a law that is no mixture."""
+        """A scale as a variance, if it has this child alone and a law that is no mixture.
+
+        Without a child it may have several, of which all scales are the same power of it.
+        """
         laws = [c for c in self.context.blocks if isinstance(c, Scale) and c.draws == (rv,)]
         if not laws or laws[0].mixture is not None or laws[0].bounds is not None:
             return None
         [law] = laws
-        if len(law.scaled) != 1 or len(children(self.context.model, rv)) != 1:
+        scaled = [seen.child for seen in law.scaled]
+        if not scaled or len(scaled) != len(children(self.context.model, rv)):
             return None
-        [seen] = law.scaled
-        if seen.role.mixing is not None or seen.role.power != 2 or seen.form.where is not None:
+        if child is not None and scaled != [child]:
             return None
-        if child is not None and seen.child is not child:
-            return None
-        return Variance(law, round(2 * seen.form.exponent))
+        for seen in law.scaled:
+            if seen.role.mixing is not None or seen.role.power != 2 or seen.form.where is not None:
+                return None
+        return Variance(law, round(2 * law.scaled[0].form.exponent))
 
     def of_units(self, a: TensorVariable, axis: int) -> Variance | None:
         """The variances of a layer's noise, one for each unit."""

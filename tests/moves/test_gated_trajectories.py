@@ -101,12 +101,14 @@ def held():
     pm.Normal("y", a @ pm.Normal("v", shape=UNITS) + pm.Normal("c"), sigma, observed=Y)
 
 
-def two_variables(rows=slice(None)):
-    """With weights, precisions and biases of their own; the second one has some of the samples."""
+def two_variables(rows=slice(None), *, is_shared=False):
+    """With weights and biases of their own, and precisions; the second has some of the samples."""
+    shared = pm.Gamma("tau", 2, 1) if is_shared else None
     a = gated(pm.Normal("W1", 0.3, 0.8, shape=(2, UNITS)), [0.5, 0.3, 0.4])
     for i, some in enumerate([slice(None), rows]):
         mean = a @ pm.Normal(f"v{i}", 0.2, 0.9, shape=UNITS) + pm.Normal(f"c{i}", 0.7, 0.6)
-        pm.Normal(f"y{i}", mean[some], tau=pm.Gamma(f"tau{i}", 2, 1), observed=Y2[some, i])
+        tau = pm.Gamma(f"tau{i}", 2, 1) if shared is None else shared
+        pm.Normal(f"y{i}", mean[some], tau=tau, observed=Y2[some, i])
 
 
 ALL = ("W1", "b1", "gamma1", "W2", "b2", "tau1", "tau2", "eta_sq1", "eta_sq2")
@@ -134,6 +136,11 @@ CASES = {
     "few rows": (
         *(two_variables, {"rows": [1, 3, 4]}),
         ("W1", "b1", "gamma1", "v0", "v1", "c0", "c1", "tau0", "tau1"),
+        (),
+    ),
+    "one precision": (
+        *(two_variables, {"rows": [1, 3, 4], "is_shared": True}),
+        ("W1", "b1", "gamma1", "v0", "v1", "c0", "c1", "tau"),
         (),
     ),
     "held": (held, {}, ("W1", "b1", "gamma1", "v", "c"), ()),
