@@ -58,6 +58,7 @@ def _state_of(model: pm.Model) -> State:
         config.floatX,
         *model.rvs_to_values.items(),
         *model.rvs_to_transforms.values(),
+        *model.potentials,
         *model.named_vars.values(),
         *(int(n.get_value()) for n in lengths),
     )

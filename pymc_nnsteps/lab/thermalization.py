@@ -358,8 +358,8 @@ def compiled(
                 f"functions[{name!r}] must be an expression of the model's variables; got "
                 f"{expression!r}."
             )
-    values = substitute(functions.values(), natural_values(model))
-    outputs = [pt.as_tensor(value, allow_xtensor_conversion=True) for value in values]
+    natural = substitute(functions.values(), natural_values(model))
+    outputs = [pt.as_tensor(output, allow_xtensor_conversion=True) for output in natural]
     for name, output in zip(functions, outputs, strict=True):
         leaves = set(graph_inputs([output])).difference(values)
         strange = [leaf for leaf in leaves if not isinstance(leaf, Constant | SharedVariable)]

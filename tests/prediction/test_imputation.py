@@ -221,7 +221,7 @@ def test_rows_where_every_column_has_gaps():
 def test_columns_without_a_law_take_no_gaps(linear_model, posterior):
     X = RNG.normal(size=(2, 5))
     X[1, 4] = np.nan
-    with pytest.raises(ValueError, match=r"X_new\[1, 4\]; the model has laws of columns with"):
+    with pytest.raises(ValueError, match=r"X_new\[1, 4\]; only columns with missing entries"):
         nns.predict(posterior, X, model=linear_model)
 
 
