@@ -7,7 +7,8 @@ It takes by itself the variables for which NUTS is wrong or poor:
   whose children they are, and the variables that share a child with an activation or are one;
 - scale hyperparameters of that network, and of one whose hidden layers are functions of their
   inputs. These are precisions of weights, biases and observations, and what controls them, at every
-  level. A latent network adds half-Normal scales, as of effects beside it, which rays move;
+  level. The level of noise that such a network scales is not among them: it moves with the weights.
+  A latent network adds half-Normal scales, as of effects beside it, which rays move;
 - the missing targets of a network with such scales;
 - beside such scales, weights and standard deviations in the laws of missing inputs;
 - beside a latent network or such scales, linked variables on which no functional network depends,
@@ -34,7 +35,13 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_nnsteps.graphs.errors import known_or_none
 from pymc_nnsteps.graphs.known import POSITIVE, prior_kind
 from pymc_nnsteps.graphs.row_axes import Rows
-from pymc_nnsteps.graphs.search import children, once_per_model, parameters, stated_in
+from pymc_nnsteps.graphs.search import (
+    children,
+    depends_on,
+    once_per_model,
+    parameters,
+    stated_in,
+)
 from pymc_nnsteps.laws.any_scales import Factor
 from pymc_nnsteps.laws.conditional import Conditional
 from pymc_nnsteps.laws.gates import GateConditional
@@ -66,6 +73,7 @@ def networks_of(model: pm.Model) -> Networks:
     """The networks of a model."""
     latent, functional = _latent_networks(model), functional_networks(model)
     scales = _scales_of(model, latent | functional) | _scales_of(model, latent, SQUARES)
+    scales -= _levels_of_noise(model, scales, functional - latent - scales)
     of_gibbs = latent | scales
     if scales:  # and outputs that are not observed
         free = functional.intersection(model.free_RVs)
@@ -213,6 +221,20 @@ def _scales_of(
         if not is_factor and not (variables | scales).isdisjoint(children(model, rv)):
             scales.add(rv)
     return scales
+
+
+def _levels_of_noise(
+    model: pm.Model, scales: Collection[TensorVariable], networks: Collection[TensorVariable]
+) -> set[TensorVariable]:
+    """Scales of responses that networks scale too: levels, which change little by themselves."""
+    weights = set(model.free_RVs).intersection(networks)
+    return {
+        rv
+        for rv in scales
+        for response in set(children(model, rv)).intersection(model.observed_RVs)
+        for parameter in parameters(response)
+        if depends_on(parameter, {rv}) and depends_on(parameter, weights)
+    }
 
 
 def relabelled_units(model: pm.Model, moved: Collection[TensorVariable]) -> list[ExchangeableUnits]:

@@ -217,6 +217,15 @@ def test_all_precisions_of_a_hierarchical_network(likelihood):
     assert [v.name for v in assigned[nns.Gibbs]] == [f"{name}_log__" for name in precisions]
 
 
+def test_level_of_noise_that_a_network_scales():
+    """A level given to Gibbs, which trades off against the network's outputs."""
+    model = nns.hierarchical_mlp(
+        X, np.stack([Y, Y], 1), hidden=(2,), sigma="network", priors={"noise": "1:2:3"}
+    )
+    assert "tau_noise_unit" not in taken(model)
+    assert {"tau_noise", "tau_h1s"} <= set(taken(model))
+
+
 def test_scales_are_held_where_a_chain_begins():
     """Those of weights that another step moves, for the first sweeps of tuning."""
     with pm.Model() as model:
