@@ -158,13 +158,8 @@ def rejection_sample(
     if not model.free_RVs:
         raise ValueError("model has no free variables to draw.")
     refuse_random_data(model)
-    try:
+    with declined_as("pass log_bound=, an upper bound of the log-likelihood; none is found"):
         bounded = envelope(model, log_bound)
-    except NotConjugate as reason:
-        raise NotConjugate(
-            f"rejection_sample finds no bound of the likelihood: {reason}; pass log_bound, an "
-            "upper bound of the log-likelihood."
-        ) from None
     rng = np.random.default_rng(random_seed)
     wanted = [*model.free_RVs, *model.deterministics]
     try_block = _compile(model, wanted, bounded, rng)
