@@ -127,10 +127,7 @@ def _map_alike(named: Any, plain: Any, rv: TensorVariable) -> bool:
 
 
 def _lowered(expression: Variable, made: dict[Variable, Variable]) -> TensorVariable:
-    """An expression in plain tensors; its parts are added to those made.
-
-    Nodes are lowered one by one, so that expressions share the parts that they have in common.
-    """
+    """An expression in plain tensors, lowered node by node so that parts are shared."""
     if expression not in made and isinstance(getattr(expression.owner, "op", None), ViewOp):
         [expression] = expression.owner.inputs
     for leaf in ancestors([expression], made):

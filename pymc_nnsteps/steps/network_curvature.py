@@ -76,10 +76,7 @@ PRECISIONS: dict[type, Callable[..., TensorVariable]] = {
 def prior_precision(
     model: pm.Model, rv: TensorVariable, moved: Collection[TensorVariable]
 ) -> TensorVariable | None:
-    """Precisions of the entries of a free variable, in terms of its parents; broadcasts to it.
-
-    None if the variable is constrained, its prior is another, or has a parent that is moved.
-    """
+    """Precisions of the entries of a free variable, in terms of parents that are not moved."""
     rule = PRECISIONS.get(prior_kind(model, rv))
     if rule is None:
         return None
@@ -107,11 +104,7 @@ class NetworkCurvature:
 
 
 def network_curvature(model: pm.Model, rvs: Sequence[TensorVariable]) -> NetworkCurvature:
-    """Curvature of minus the log density that weights and other variables are moved in.
-
-    Variables with Normal, Student-t or Laplace priors are weights if they enter the parameters of
-    the model's variables as those of a network do.
-    """
+    """Curvature of minus the log density that weights and other variables are moved in."""
     return _read(model, tuple(rvs))
 
 
@@ -275,7 +268,8 @@ class Squares:
         if isinstance(op, AdvancedIncSubtensor | IncSubtensor):
             return op(*(self._square(array, moving) for array in inputs[:2]), *inputs[2:])
         if isinstance(op, Elemwise) and isinstance(op.scalar_op, scalar.Switch):
-            return _of_pieces([self._square(piece, moving) for piece in inputs[1:]])
+            pieces = [self._square(piece, moving) for piece in inputs[1:]]
+            return _bent(pt.add(*pieces), pt.maximum(*pieces))
         squares = [self._square(operand, moving) for operand in inputs]
         if isinstance(getattr(op, "core_op", op), Dot | Join):
             return op(*squares)
@@ -305,11 +299,6 @@ def _of_numbers(operation: Any, squares: Sequence[Any], moves: Sequence[bool]) -
     raise NotConjugate(f"{operation} is not supported")
 
 
-def _of_pieces(squares: Sequence[Any]) -> Any:
-    """The largest square of the pieces of a function, with the slopes of all of them."""
-    return _bent(pt.add(*squares), pt.maximum(*squares))
-
-
 def _bent(square: Any, largest: Any) -> Any:
     """A largest square that has the slope of another one."""
     return square + disconnected_grad(largest - square)
@@ -324,10 +313,7 @@ def network_outputs(
     barriers: Collection[TensorVariable],
     require_readable: Callable[[Any], object],
 ) -> list[TensorVariable]:
-    """Outputs of the network through which weights enter expressions, the parameters of a response.
-
-    ``require_readable`` raises :class:`.NotConjugate` for an expression of weights that is none.
-    """
+    """Outputs of the network through which weights enter the parameters of a response."""
     reader = _OutputReader(weights, barriers, require_readable)
     return list(dict.fromkeys(u for each in expressions for u in reader.outputs(each)))
 
@@ -379,10 +365,13 @@ class _OutputReader:
         operand: Any = node.inputs[0]
         result: Any = node.outputs[0]
         is_part = below is operand and result.ndim < below.ndim
-        if isinstance(node.op, Subtensor) and _slices(node):
-            return is_part or below.ndim == operand.ndim
-        if isinstance(node.op, Subtensor | DimShuffle):
-            return is_part
+        match node.op:
+            case Subtensor(idx_list=[_, *columns]) if any(
+                isinstance(each, slice) and each != slice(None) for each in columns
+            ):  # some columns, not a single one
+                return is_part or below.ndim == operand.ndim
+            case Subtensor() | DimShuffle():
+                return is_part
         linear = isinstance(node.op, Elemwise) and isinstance(node.op.scalar_op, LINEAR)
         return below in self._weights and linear
 
@@ -403,8 +392,3 @@ def _keeps_rows(node: Apply) -> bool:
         case Subtensor(idx_list=[rows, *_]):
             return rows == slice(None)
     return False
-
-
-def _slices(node: Apply) -> bool:
-    """Whether some columns are taken and others left out, and not a single one."""
-    return any(isinstance(each, slice) and each != slice(None) for each in node.op.idx_list[1:])
