@@ -140,21 +140,21 @@ def some_rows(
     for part in set(ancestors(y.owner.inputs, random)).difference(random):
         if part.owner is None or not isinstance(part.owner.op, Subtensor | AdvancedSubtensor):
             continue
-        indices: list[Any] = indices_from_subtensor(part.owner.inputs[1:], part.owner.op.idx_list)
+        table, *given = part.owner.inputs
+        indices: Sequence[Any] = indices_from_subtensor(given, part.owner.op.idx_list)
+        if not all(isinstance(leaf, Constant | SharedVariable) for leaf in graph_inputs(given)):
+            continue
         for axis, index in enumerate(indices):
-            table = _of_all_rows(part.owner.inputs[0], indices, axis)
-            leaves = [] if table is None else graph_inputs([table], random)
-            data = behind(part.owner.inputs[0], Rows(axis), set(leaves).difference(random))
-            if n_obs not in map(len, map(own_rows, data)) or not all(
-                isinstance(leaf, Constant | SharedVariable)
-                for leaf in graph_inputs(part.owner.inputs[1:])
-            ):
+            picked = _of_all_rows(table, indices, axis)
+            leaves = [] if picked is None else graph_inputs([table], random)
+            data = behind(table, Rows(axis), set(leaves).difference(random))
+            if picked is None or n_obs not in map(len, map(own_rows, data)):
                 continue
             numbers = pt.arange(n_obs)[index].eval(mode="FAST_COMPILE")
             is_same = found is None or np.array_equal(numbers, found)
             if not is_same or not len({*numbers}) == len(numbers) < n_obs:
                 return None, {}
-            found, whole[part] = numbers, table
+            found, whole[part] = numbers, picked
     return found, whole
 
 
