@@ -122,6 +122,7 @@ def forward_pass(
     y = network.response
     if output_name is None:
         output, name = _output(network)
+        completed |= {} if y in model.potentials else some_rows(model, y, container)[1]
     else:
         output, name = named_output(model, output_name, container), output_name
 
