@@ -189,12 +189,15 @@ class AxisLabels:
         for argument, given in (("units", self.units), ("labels", self.labels)):
             if unknown := [name for name in given if name not in known]:
                 raise ValueError(
-                    f"{argument} must be of inputs and outputs, {listed(known)}; got those of "
-                    f"{listed(unknown)}."
+                    f"{argument} must be of inputs and outputs, {', '.join(map(repr, known))}; got "
+                    f"those of {listed(unknown)}."
                 )
 
     def __post_init__(self) -> None:
-        """Check that there is a mean and a standard deviation of each."""
+        """Check that these are mappings, units to a mean and a standard deviation."""
+        for argument, mapping in (("units", self.units), ("labels", self.labels)):
+            if not isinstance(mapping, Mapping):
+                raise ValueError(f"{argument} must be a dict from names; got {mapping!r}.")
         for name, given in self.units.items():
             pair = as_array(f"units[{name!r}]", given)
             is_pair = pair.shape == (2,) and pair.dtype.kind in "iuf"
@@ -373,7 +376,7 @@ def plot_partial_dependence(
     axes.require_known(
         name
         for each in dependences
-        for name in (*np.atleast_1d(each.attrs["inputs"]), each.attrs["of"])
+        for name in (*np.ravel(each.attrs["inputs"]).tolist(), each.attrs["of"])
     )
     of = dict.fromkeys(_shown(each, output, axes) for each in dependences)
     mean, lower, upper, x = (
