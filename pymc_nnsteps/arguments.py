@@ -77,7 +77,7 @@ def require_finite(
         where = ", ".join(map(str, bad[0]))
         counts: Counter[object] = Counter()
         if columns:
-            entries = dict.fromkeys((row, columns[column]) for row, column in bad.tolist())
+            entries = dict.fromkeys((row, columns[column]) for row, column, *_ in bad.tolist())
             counts.update(column for _, column in entries)
         of_columns = ", ".join(f"{n} in the column {column!r}" for column, n in counts.items())
         raise ValueError(

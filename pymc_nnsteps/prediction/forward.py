@@ -115,13 +115,13 @@ def forward_pass(
 ) -> ForwardPass:
     """Mean of the observed variable, or a ``pm.Deterministic``, with latent layers at means."""
     model, completed, noise = read_inputs(model, container, gaps)
-    is_named = output_name is not None or (
-        len(_outputs(model, container)) == 1 and not responses_of(model, container)
-    )
+    outputs = _outputs(model, container)
+    is_named = output_name is not None or (len(outputs) == 1 and not responses_of(model, container))
     network = network_of(model, container, any_response=is_named)
     y = network.response
     if output_name is None:
-        output, name = _output(network)
+        output, name = _output(network, outputs)
+        completed |= {} if y in model.potentials else some_rows(model, y, container)[1]
     else:
         output, name = named_output(model, output_name, container), output_name
 
@@ -297,10 +297,9 @@ def _require_first(name: str, place: object) -> None:
         raise MixesRows(f"{name} has rows along another axis than the first")
 
 
-def _output(network: Network) -> tuple[TensorVariable, str]:
-    """Network output that the response observes, and its name."""
+def _output(network: Network, named: Sequence[TensorVariable]) -> tuple[TensorVariable, str]:
+    """Network output that the response observes, perhaps one of those named, and its name."""
     model, y = network.model, network.response
-    named = _outputs(model, network.inputs)
     if y in model.potentials:
         return named[0], describe(named[0])
     if has_law(model, y, NormalRV):

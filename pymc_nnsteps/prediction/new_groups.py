@@ -141,7 +141,7 @@ def group_numbers(
         return given
     if not array.size:
         return array.astype("int64")
-    labels = list(map(_as_number, pd.Index(_labels(model, data)).tolist()))
+    labels = list(map(_as_number, pd.Index(labels_of_groups(model, data)).tolist()))
     are_truths = array.dtype.kind == "b"
     if are_truths and labels == list(range(len(labels))):
         return given
@@ -214,7 +214,7 @@ def _picked(model: pm.Model, data: Variable) -> Iterator[tuple[Any, int]]:
                 yield array, axis
 
 
-def _labels(model: pm.Model, data: Variable) -> Sequence[object]:
+def labels_of_groups(model: pm.Model, data: Variable) -> Sequence[object]:
     """Labels of the dimension that data number; none, where they number several or none."""
     found: dict[str, Sequence[object]] = {}
     for array, axis in _picked(model, data):

@@ -99,12 +99,12 @@ def predict(
         need not be stored. Dimensions and their labels are matched by name.
     X_new : array_like or table, shape (n_obs, n_features), or dict
         Columns of a table (pandas, polars, Arrow, xarray) are matched by name if the model's inputs
-        have names, and text and categories are encoded as in the model. A dict also gives other
-        data of the new rows, by the names of their ``pm.Data``, as for ``pm.set_data``:
-        ``{"inputs": X_new, "group": group_new}`` if the output contains ``a[group]``. Groups are
-        given by their numbers, or by the labels of the dimension of ``a`` in ``coords``. Columns of
-        a data frame with these names are used as such data. For rows that the model currently holds
-        the inputs suffice.
+        have names, others are left out, and text and categories are encoded as in the model. A dict
+        also gives other data of the new rows, by the names of their ``pm.Data``, as for
+        ``pm.set_data``: ``{"inputs": X_new, "group": group_new}`` if the output contains
+        ``a[group]``. Groups are given by their numbers, or by the labels of the dimension of ``a``
+        in ``coords``. Columns of a data frame with these names are used as such data. For rows that
+        the model currently holds the inputs suffice.
     model : pm.Model, optional
         The model that was sampled; taken from the context if not given. It has one observed
         variable: Normal, any other beside a ``pm.Deterministic`` named ``"f"``, the network's
@@ -160,7 +160,7 @@ def predict(
     ------
     ValueError
         If an argument is invalid, or if probabilities are requested without classes. If ``X_new``
-        has other columns than the model's inputs or is not finite, if there is no such container,
+        lacks columns of the model's inputs or is not finite, if there is no such container,
         if it cannot be shown that each row of the output depends only on its own row of the inputs,
         or if the posterior lacks a required variable or has it with other dimensions or labels than
         the model.

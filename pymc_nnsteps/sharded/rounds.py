@@ -34,6 +34,7 @@ from pymc_nnsteps.graphs.shapes import shapes_of
 from pymc_nnsteps.laws.conditional import Additive, Conditional
 from pymc_nnsteps.moves.contract import Options, Scan
 from pymc_nnsteps.moves.plan import plan
+from pymc_nnsteps.prediction.columns import columns_in
 from pymc_nnsteps.prediction.imputation import ImputedColumn, imputations_of
 from pymc_nnsteps.sharded.gaps import imputed_columns
 
@@ -117,11 +118,14 @@ def _variables_of_rows(
         container: (container, Rows(0)) for container in containers
     }
     tables = [each for each in imputations_of(model) if each.container in containers]
-    for category in [category for each in tables for category in each.categories]:
-        raise NotConjugate(
-            f"{describe(category.entries)} are missing levels, which shards cannot exchange; make "
-            'a level of them, such as "missing"'
-        )
+    for table in tables:
+        for column in columns_in(model, table.container):
+            if any(each.numbers[0] in column.places for each in table.categories):
+                raise NotConjugate(
+                    f"{describe(table.container)} has missing levels in the column "
+                    f"{column.name!r}, which shards do not draw; make a level of them, such as "
+                    '"missing"'
+                )
     columns = imputed_columns(tables)
     known |= {column.after: (column.after, Rows(0)) for column in columns.values()}
     for rv in model.basic_RVs:

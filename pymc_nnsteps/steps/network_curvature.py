@@ -96,7 +96,8 @@ class NetworkCurvature:
     # the model's other variables and of ``references``.
     priors: dict[TensorVariable, TensorVariable]
     likelihoods: dict[TensorVariable, TensorVariable]
-    # What stands for expressions of what is moved, at a typical place; and these.
+    # What stands for typical values of expressions of what is moved (information in outputs, and
+    # what priors depend on); and these expressions.
     references: dict[TensorVariable, TensorVariable]
     # Random variables whose curvature in the network's outputs has been read.
     factors: tuple[TensorVariable, ...]
@@ -130,21 +131,23 @@ def _of_weights(
     variances = [_variance(rv, p) for rv, p in zip(weights, priors, strict=True)]
     squares = Squares(dict(zip(weights, variances, strict=True)), barriers)
     total = pt.constant(0.0)
-    places: dict[Any, TensorVariable] = {}
+    references: dict[Any, Any] = {}
     factors = _factors(model, weights)
     for factor in factors:
         outputs = network_outputs(parameters(factor), weights, barriers, squares.of)
-        places |= {u: _like(u) for u in outputs if u not in places}
-        curvatures = _curvatures(model, factor, {u: places[u] for u in outputs})
-        for u, curvature in zip(outputs, curvatures, strict=True):
-            total += (curvature * squares.of(u)).sum()
+        places = {_like(u): u for u in outputs}
+        for u, curvature in zip(outputs, _curvatures(model, factor, places), strict=True):
+            typical = curvature
+            if not places.keys().isdisjoint(ancestors([curvature])):
+                typical = curvature.type(name=f"information of {factor.name}")
+                [references[typical]] = substitute([curvature], places)
+            total += (typical * squares.of(u)).sum()
     likelihoods: Any = pt.grad(total, variances, disconnected_inputs="ignore")
     read = [*priors, *likelihoods]
     seen = [rv for rv in rvs if any(depends_on(each, [rv], barriers) for each in read)]
-    places |= {rv: _like(rv) for rv in seen if rv not in places}
-    read = substitute(read, {rv: places[rv] for rv in seen})
-    used = set(ancestors(read))
-    references = {place: each for each, place in places.items() if place in used}
+    typical_of = {rv: _like(rv) for rv in seen}
+    read = substitute(read, typical_of)
+    references |= {place: rv for rv, place in typical_of.items()}
     n = len(weights)
     return NetworkCurvature(
         dict(zip(weights, read[:n], strict=True)),
@@ -162,14 +165,15 @@ def _variance(rv: TensorVariable, precision: TensorVariable) -> TensorVariable:
 
 
 def _curvatures(
-    model: pm.Model, factor: TensorVariable, places: Mapping[Any, TensorVariable]
+    model: pm.Model, factor: TensorVariable, outputs: Mapping[TensorVariable, Any]
 ) -> list[TensorVariable]:
-    """Curvatures in the outputs behind a factor, at places of which only what matters is left."""
+    """Curvatures in the outputs behind a factor, at places; only what matters of these is left."""
     if factor in model.potentials:
         raise NotConjugate(f"the curvature of {describe(factor)} is not known")
     node = factor.owner
     value = value_of(model, factor)
     given = {rv: _like(rv) for rv in stated_in([*node.inputs, value], model.basic_RVs)}
+    places = {u: place for place, u in outputs.items()}
     inputs = substitute(node.inputs, {**given, **places})
     response = node.clone_with_new_inputs(inputs).outputs[node.outputs.index(factor)]
     try:
