@@ -121,7 +121,8 @@ def rejection_sample(
         reason.
     ValueError
         If an argument is invalid; if the log-likelihood of a try exceeds its bound; if the log
-        density is itself random; if vectors are partly observed.
+        density is itself random; if vectors are partly observed; if a prior cannot be drawn, as
+        with a negative scale.
     RuntimeError
         If ``max_tries`` tries gave fewer draws, or as soon as it is clear that they will; if a
         variable has no proper prior.

@@ -372,6 +372,23 @@ def impossible_covariance():
 
 
 @law_of
+def impossible_bounds():
+    x = pm.Normal("x", pm.Normal("a"), shape=2)
+    pm.CustomDist("u", x[0], x[1], logp=_between, random=_anything, default_transform=None)
+    pm.Bernoulli("y", 0.5, observed=1)
+    return {"u": stats.uniform.cdf}
+
+
+def _between(u, low, high):
+    density = pt.switch((u >= 0) & (u <= 1), 0.0, -np.inf)
+    return pm.distributions.dist_math.check_parameters(density, low < high, msg="low < high")
+
+
+def _anything(low, high, rng=None, size=None):
+    return np.where(low < high, rng.uniform(size=size), 5.0)
+
+
+@law_of
 def student_t_of_fewer_scales():
     s = pm.Gamma("s", 3, 3, shape=2)
     x = pm.StudentT("x", np.array([[3.0]]), 0, sigma=s[:, None], shape=(2, 3))
@@ -398,6 +415,7 @@ SLOWER = {
     "custom_distribution_by_its_graph",
     "tilted_beside_one_of_its_own_graph",
     "impossible_covariance",
+    "impossible_bounds",
 }
 """Models that are drawn one at a time, or looked at one at a time."""
 
@@ -408,6 +426,7 @@ QUICK = {
     "custom_distribution_by_its_graph", "custom_distribution_by_its_function",
     "observed_covariate", "observed_groups", "size_and_shape_and_dims", "missing_observations",
     "potentials_and_observations", "impossible_probability", "impossible_covariance",
+    "impossible_bounds",
 }  # fmt: skip
 
 
