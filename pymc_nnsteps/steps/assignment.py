@@ -231,7 +231,7 @@ def beside_gibbs(model: pm.Model) -> list[tuple[TensorVariable, str, str]]:
         elif rv in moved and curvature is not None:
             step, why = "HMC", "missing inputs, moved row by row after a trajectory of the weights"
         elif needs_gibbs(model, rv):
-            step, why = _of_pymc(rv), "Gibbs has no conditional for it"
+            step, why = _of_pymc(rv), "no conditional that Gibbs knows"
         elif rv not in weights:
             step, why = _of_pymc(rv), _why_not_read(model, rv)
         else:
