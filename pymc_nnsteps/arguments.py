@@ -71,10 +71,7 @@ def require_finite(
     advice: str = "remove or impute them",
     columns: Sequence[object] | None = None,
 ) -> None:
-    """Check that all entries of an array are finite.
-
-    Its columns may have names; those of one name, as of a category, have one value in each row.
-    """
+    """Check that all entries of an array are finite; columns may have names."""
     bad = np.argwhere(~np.isfinite(values))
     if len(bad):
         where = ", ".join(map(str, bad[0]))

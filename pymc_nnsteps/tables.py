@@ -45,10 +45,7 @@ class Table:
     rows: pd.Index | None = None  # labels along the first axis
 
     def arranged(self, name: str, columns: Sequence[object] | None) -> NDArray[Any]:
-        """Values with the columns of these names, in this order; others are left out.
-
-        Columns stay as they are where there are no names, or the table's own are but 0, 1, ...
-        """
+        """Values of the columns of these names, in order, where names are given and known."""
         if columns is None or self.columns is None:
             return self.values
         if set(self.columns) >= set(columns):
@@ -143,10 +140,7 @@ def sources(labels: Iterable[object]) -> list[object]:
 
 
 def categories(labels: Sequence[object], X: NDArray[Any]) -> dict[str, list[int]]:
-    """Names of columns that are indicators of their levels in a table, and where these are.
-
-    All indicators of a row are NaN where its level is missing.
-    """
+    """Names of columns that are indicators of their levels in a table, and where these are."""
     places: dict[str, list[int]] = {}
     for place, (head, label) in enumerate(zip(sources(labels), labels, strict=True)):
         if head is not label:

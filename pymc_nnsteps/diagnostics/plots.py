@@ -240,10 +240,7 @@ def ticks_of(data: Any, levels: list[str] | None = None) -> dict[float, str]:
 
 
 def as_bars(curves: xr.Dataset, dim: str) -> xr.Dataset:
-    """Means and bands at levels as corners of bars, at ``x``: no line joins levels.
-
-    At the outer corners the bands end at the mean, and the line of the means has gaps.
-    """
+    """Means and bands at levels as corners of bars, at ``x``: no line joins levels."""
     n_levels = curves.sizes[dim]
     bars = curves.isel({dim: np.repeat(np.arange(n_levels), 4)})
     inner = xr.DataArray(np.tile([False, True, True, False], n_levels), dims=dim)

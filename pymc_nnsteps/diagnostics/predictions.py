@@ -205,10 +205,7 @@ def _location(
 def _curves(
     drawn: Mapping[str, NDArray[Any]], prob: float, smooth: bool
 ) -> dict[str, NDArray[Any]]:
-    """A mean, shape (n_points,), and bands by what they hold, shape (2, n_points).
-
-    ``drawn`` has values of functions, of new targets, or of both, shape (chain, draw, n_points).
-    """
+    """A mean, (n_points,), and bands by what they hold, (2, n_points), of draws of values."""
     from scipy.signal import savgol_filter
 
     # Local quadratics along a fine grid.

@@ -141,10 +141,7 @@ def _map_alike(named: Any, plain: Any, rv: TensorVariable) -> bool:
 
 
 def _lowered(expression: Variable, made: dict[Variable, Variable]) -> TensorVariable:
-    """An expression in plain tensors; its parts are added to those made.
-
-    Nodes are lowered one by one, so that expressions share the parts that they have in common.
-    """
+    """An expression in plain tensors, lowered node by node so that parts are shared."""
     for leaf in ancestors([expression], made):
         if isinstance(leaf, Constant) and isinstance(leaf.type, XTensorType):
             made[leaf] = pt.constant(leaf.data)

@@ -140,22 +140,37 @@ def some_rows(
     for part in set(ancestors(y.owner.inputs, random)).difference(random):
         if part.owner is None or not isinstance(part.owner.op, Subtensor | AdvancedSubtensor):
             continue
-        table: Any
         table, *given = part.owner.inputs
-        index, *others = indices_from_subtensor(given, part.owner.op.idx_list)
-        is_whole = index == slice(None) or any(other != slice(None) for other in others)
-        leaves = [] if is_whole or part.type.ndim < table.ndim else graph_inputs([table], random)
-        data = behind(table, Rows(0), set(leaves).difference(random))
-        are_rows = n_obs in map(len, map(own_rows, data))
-        if are_rows and all(
-            isinstance(leaf, Constant | SharedVariable) for leaf in graph_inputs(given)
-        ):
+        indices: Sequence[Any] = indices_from_subtensor(given, part.owner.op.idx_list)
+        if not all(isinstance(leaf, Constant | SharedVariable) for leaf in graph_inputs(given)):
+            continue
+        for axis, index in enumerate(indices):
+            picked = _of_all_rows(table, indices, axis)
+            leaves = [] if picked is None else graph_inputs([table], random)
+            data = behind(table, Rows(axis), set(leaves).difference(random))
+            if picked is None or n_obs not in map(len, map(own_rows, data)):
+                continue
             numbers = pt.arange(n_obs)[index].eval(mode="FAST_COMPILE")
             is_same = found is None or np.array_equal(numbers, found)
             if not is_same or not len({*numbers}) == len(numbers) < n_obs:
                 return None, {}
-            found, whole[part] = numbers, table
+            found, whole[part] = numbers, picked
     return found, whole
+
+
+def _of_all_rows(table: Any, indices: Sequence[Any], axis: int) -> TensorVariable | None:
+    """What is picked from a table with all rows along an axis, if an index picks some of them."""
+    index, others = indices[axis], [*indices]
+    others[axis] = slice(None)
+    if index == slice(None) or getattr(index, "ndim", 1) == 0:
+        return None
+    arrays = [i for i, each in enumerate(indices) if not isinstance(each, slice)]
+    together = arrays == list(range(arrays[0], arrays[-1] + 1)) if arrays else True
+    are_plain = all(isinstance(each, slice) or each.ndim == 0 for each in others)
+    if not isinstance(index, slice) and not (index.ndim == 1 and are_plain and together):
+        return None
+    picked: TensorVariable = table[tuple(others)]
+    return picked
 
 
 def without_latents(model: pm.Model | None = None) -> list[str]:

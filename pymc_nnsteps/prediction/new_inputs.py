@@ -264,10 +264,7 @@ def function_values(
 
 
 def function_expression(X: object, model: pm.Model, inputs: str | None) -> TensorVariable:
-    """What the network computes from given inputs, in terms of the model's variables.
-
-    It has shape (n_obs,) or (n_obs, n_outputs).
-    """
+    """What the network computes from inputs, (n_obs,) or (n_obs, n_outputs), of variables."""
     container = input_container("X", model, inputs)
     read = partial(forward_pass, model, container, None)
     _, rows, network, _ = _at("X", X, model, container, read)
@@ -392,11 +389,7 @@ def _used(model: pm.Model, variables: Collection[Any]) -> list[Any]:
 def input_container(
     argument: str, model: pm.Model, name: str | None, output: int | str | None = None
 ) -> TensorSharedVariable:
-    """The data container of this name, or the one that holds the network's inputs.
-
-    The network is that of ``output``, if given. ``argument`` is what the caller calls the inputs,
-    for messages.
-    """
+    """The data container of this name, or that of the inputs of the network of ``output``."""
     containers = {data.name: data for data in model.data_vars}
     tables = list(containers)
     if name is None:
@@ -464,10 +457,7 @@ def _read(
 def _table(
     argument: str, model: pm.Model, container: TensorSharedVariable, given: object
 ) -> tuple[Table, NDArray[Any]]:
-    """A table with the columns of a container, and its values in the container's type.
-
-    Entries are finite, or missing where the model has a law of them.
-    """
+    """A table with the columns of a container, finite, or missing if the model has their law."""
     table = read_rows(argument, model, container, given)
     X = in_type(table.values, container.dtype)
     old = container.get_value(borrow=True)

@@ -71,11 +71,7 @@ class Rounds:
 
 
 def rounds_of(model: pm.Model, exchanged: Collection[str], scan: Scan = "sequential") -> Rounds:
-    """Plan a sweep over rows in shards.
-
-    The model has two rows or more. ``exchanged`` are the data containers that hold rows, along
-    their first axis.
-    """
+    """Plan a sweep over rows in shards, which the containers ``exchanged`` hold."""
     n_rows = _number_of_rows(model, exchanged)
     of_rows = _variables_of_rows(model, {model[name] for name in exchanged}, n_rows)
     shapes = shapes_of(model)

@@ -323,10 +323,7 @@ def _sweeps(
     record: RunFile | None,
     every: int,
 ) -> Iterator[int]:
-    """Bring a run of (tune, draws, chains) to its end from where it stands.
-
-    Yields the number of sweeps that are done.
-    """
+    """Bring a run of (tune, draws, chains) to its end; yields the number of sweeps done."""
     tune, draws, chains = length
     if record is not None and run.sweep >= 0:
         pool.restore(record.file.parent, run.number)
@@ -351,11 +348,7 @@ def _sweeps(
 
 
 def sweep(pool: ShardPool, shared: SharedDraws, changed: Point) -> Point:
-    """Draw every variable once.
-
-    ``changed`` are shared variables that have been drawn since the shards last received any; the
-    result is the same after the sweep.
-    """
+    """Draw every variable once; return the shared ones that shards have not received yet."""
     for which in range(shared.n_rounds):
         changed = shared.draw(which, pool.draw(which, changed))
     return changed

@@ -77,12 +77,7 @@ class Instructions:
 
 
 class Shard:
-    """Latent variables of some rows, with a random generator of their own.
-
-    ``load`` has the rows: what the model's data containers are exchanged for.
-    Its ``point`` has latent variables, and the shared variables that were last received;
-    ``number`` is that of the next message, and ``seconds`` is the time spent on draws and sums.
-    """
+    """Latent variables of some rows, which ``load`` has, with a random generator of their own."""
 
     def __init__(self, instructions: Instructions, load: Load) -> None:
         with COMPILING:
@@ -137,10 +132,7 @@ class Shard:
         self.number = number + 1
 
     def draw(self, number: int, which: int, shared: Mapping[str, NDArray[Any]]) -> Sums:
-        """Draw the latent variables of a round, and say the sums that are asked for after it.
-
-        ``shared`` are the shared variables that have changed.
-        """
+        """Draw the latent variables of a round, given shared ones; return the sums asked for."""
         if number != self.number:
             raise OutOfStepError(f"message {number} is not {self.number}, the next one")
         start = perf_counter()
@@ -235,10 +227,7 @@ class SharedDraws:
 
 
 class _Draws(PointFunction):
-    """Draws of a round as a function of a generator, sums and a point.
-
-    Variables that are ``superseded`` are drawn without use of their present values.
-    """
+    """Draws of a round as a function of a generator, sums and a point."""
 
     @one_thread
     def __init__(

@@ -11,13 +11,15 @@ from typing import Any, override
 import numpy as np
 import pymc as pm
 import pytensor
-from pytensor.compile.mode import Mode
+from pytensor.compile.mode import Mode, get_mode
 from pytensor.compile.ops import ViewOp
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting.basic import MergeOptimizer
 from pytensor.graph.traversal import ancestors, io_toposort
+from pytensor.link.basic import JITLinker
+from pytensor.link.numba.linker import NumbaLinker
 from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.type import DenseTensorType
 
@@ -74,14 +76,15 @@ class Compiled(OfData):
         self._constants = list(invariants.values())
         super().__init__(data, invariants)
         options = {"on_unused_input": "ignore"} | dict(compile_kwargs)
+        linker = get_mode(options.get("mode")).linker
+        if isinstance(linker, JITLinker) and not isinstance(linker, NumbaLinker):
+            raise ValueError(
+                f"compile_kwargs has a mode with a {type(linker).__name__}, for which there are "
+                "neither NumPy's random numbers nor kernels of this package; leave it out to "
+                'compile to C, or pass {"mode": "NUMBA"}.'
+            )
         with without_blas_notice():
-            try:
-                self.function = compiled(inputs, outputs, **options)
-            except NotImplementedError as error:
-                raise ValueError(
-                    f"compile_kwargs has a mode that cannot compile this step ({error}); leave it "
-                    'out to compile to C, or pass {"mode": "NUMBA"}.'
-                ) from error
+            self.function = compiled(inputs, outputs, **options)
         self.function.trust_input = True
 
     @override
@@ -125,9 +128,9 @@ class PointFunction(Compiled):
 def take_out_invariants(
     outputs: Sequence[Variable], roots: Collection[Variable]
 ) -> tuple[list[Variable], dict[Variable, SharedVariable]]:
-    """Replace the largest parts of a graph that do not depend on ``roots`` by shared variables.
+    """Replace the largest parts of a graph without ``roots`` by shared variables, still empty.
 
-    These are still empty; the parts that they stand for are returned with them.
+    The parts that they stand for are returned with them.
     """
     graph = FunctionGraph(outputs=outputs, clone=False)
     MergeOptimizer().rewrite(graph)

@@ -143,8 +143,8 @@ def test_likelihood_on_some_rows(which):
     def observe(f, rate, psi):
         pm.Poisson("whole", rate, observed=COUNTS)
         picked = pm.Data("picked", rows) if which == "by data" else rows
-        share = psi[pm.Data("group", GROUP)[picked]]
-        pm.ZeroInflatedPoisson("y", share, rate[picked] * E[rows], observed=COUNTS[rows])
+        share, of_column = psi[pm.Data("group", GROUP)[picked]], pt.stack([f, rate], 1)[picked, 1]
+        pm.ZeroInflatedPoisson("y", share, of_column * E[rows], observed=COUNTS[rows])
 
     model = network(observe)
     ours, theirs = likelihoods(model)

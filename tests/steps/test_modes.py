@@ -7,8 +7,6 @@ is computed once, what overwrites its input.
 import numpy as np
 import pymc as pm
 import pytest
-from pytensor.compile.mode import Mode
-from pytensor.link.basic import PerformLinker
 
 import pymc_nnsteps as nns
 from pymc_nnsteps.moves import residual_scales
@@ -94,14 +92,8 @@ def test_a_planted_error_is_seen(monkeypatch):
         check(two_responses())
 
 
-class WithoutKernels(PerformLinker):
-    """A linker that, like JAX's, has no form of what this package compiles."""
-
-    def make_all(self, *args, **kwargs):
-        raise NotImplementedError("No JAX conversion for the given `Op`")
-
-
-def test_modes_without_kernels_are_refused():
-    message = 'compile_kwargs has a mode that cannot compile this step .*"NUMBA"'
-    with pytest.raises(ValueError, match=message):
-        nns.Gibbs(model=two_responses(), compile_kwargs={"mode": Mode(WithoutKernels())})
+@pytest.mark.parametrize("step", [nns.Gibbs, nns.HMC, nns.PCN, nns.MALA])
+def test_jax_is_refused(step):
+    model = two_responses()
+    with pytest.raises(ValueError, match=r'mode with a JAXLinker, .* or pass \{"mode": "NUMBA"\}'):
+        step([model["W"], model["v"]], model=model, compile_kwargs={"mode": "JAX"})
