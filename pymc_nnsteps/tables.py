@@ -9,6 +9,7 @@ are kept, new tables are encoded by them. Results print as tables of text.
 import re
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from textwrap import wrap
 from typing import Any
 
@@ -355,13 +356,9 @@ def _fresh_labels(name: str, columns: Columns) -> list[str]:
 
 def _source(label: object, columns: Iterable[Hashable]) -> tuple[Hashable, str | None]:
     """The column of a label, and its level; None where there is no such column."""
-    for column in columns:
-        if label in (column, str(column)):
-            return column, None
-    for column in columns:
-        if (level := level_of(label, column)) is not None:
-            return column, level
-    return None, None
+    own = [(column, None) for column in columns if label in (column, str(column))]
+    levels = ((column, level_of(label, column)) for column in columns)
+    return next(chain(own, (pair for pair in levels if pair[1] is not None)), (None, None))
 
 
 def _entries(
@@ -386,8 +383,6 @@ def _entries(
             f"{listed(levels)}; leave those rows out, or give the column effects of groups, which "
             "predict draws for new ones."
         )
-    if not missing.any():
-        return {level: rows == number for level, number in known.items()}
     return {level: np.where(missing, np.nan, rows == number) for level, number in known.items()}
 
 

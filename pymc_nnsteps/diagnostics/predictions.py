@@ -161,9 +161,8 @@ def plot_predictions(
     number = number_below("output", number, drawn[kind].sizes["output"])
     target = str(named or outputs.get(number) or (drawn[kind].name if alone else y.name))
     beside = _beside(model, container, typical)
-    others = [each for each in columns_in(model, container) if each != column]
-    names = [each.name for each in (column, *others)]
-    axes.require_known([*names, *beside, target, *outputs.values()])
+    columns = columns_in(model, container)
+    axes.require_known([*(c.name for c in columns), *beside, target, *outputs.values()])
     of_draws: dict[str, NDArray[Any]] = {each: f.values[..., number] for each, f in drawn.items()}
     curves = _curves(of_draws, prob, smooth=column.levels is None and len(values) == GRID)
     x, seen = column.of(sampled[container]), None
@@ -175,8 +174,8 @@ def plot_predictions(
         points, curves = _bars(curves)
     seen = None if seen is None else axes.values(target, seen)
     plot = _draw(column.name, points, curves, axes.values(column.name, x), seen, options)
-    note = _note(axes, others, typical[container], beside)
     ticks = {column.name: ticks_of(axes.values(column.name, x), column.levels)}
+    note = _note(axes, [each for each in columns if each != column], typical[container], beside)
     write_axes(plot, axes, ticks, axes.label(target), note)
     return plot
 

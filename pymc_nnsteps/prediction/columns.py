@@ -57,18 +57,14 @@ def find_column(
         raise ValueError(
             f"{argument} is a column of a table, but {container.name} has {container.ndim} axes."
         )
-    labels = _labels(model, container)
-    groups = categories_of(model, container)
-    if wanted in labels:
-        place = labels.index(wanted)
-    elif wanted in groups:
-        place = groups[str(wanted)][0]
-    elif isinstance(wanted, int | np.integer) and 0 <= wanted < len(labels):
-        place = int(wanted)
-    else:
-        known = before_encoding(labels)
-        raise ValueError(f"{argument} must be one of the columns {known}; got {wanted!r}.")
-    return next(each for each in columns_in(model, container) if place in each.places)
+    labels, columns = _labels(model, container), columns_in(model, container)
+    is_place = isinstance(wanted, int | np.integer) and wanted not in labels
+    for each in columns:
+        own = each.places if is_place else [each.name, *(labels[place] for place in each.places)]
+        if wanted in own:
+            return each
+    known = before_encoding(labels)
+    raise ValueError(f"{argument} must be one of the columns {known}; got {wanted!r}.")
 
 
 def columns_in(model: pm.Model, container: TensorSharedVariable) -> list[Column]:

@@ -258,10 +258,8 @@ def add_predictions(
         values, own = np.asarray(values_given), model.named_vars_to_dims.get(str(data.name)) or ()
         more = own[1:] or [f"{data.name}_dim_{axis}" for axis in range(1, values.ndim)]
         dims = ["obs", *map(str, more)][: values.ndim]
-        rows[data.name] = xr.DataArray(values, dims=dims)
-        for dim in dims[1:]:
-            if (labels := model.coords.get(dim)) is not None:
-                rows[data.name] = rows[data.name].assign_coords({dim: list(labels)})
+        labels = {dim: list(model.coords[dim]) for dim in dims[1:] if model.coords.get(dim)}
+        rows[data.name] = xr.DataArray(values, labels, dims)
     of_rows = {"obs": predicted["obs"]} if "obs" in predicted.coords else {}
     groups = {
         "predictions": (predicted.to_dataset(), SAMPLES),

@@ -4,7 +4,7 @@ Which entries are missing is a part of a model: constants pick the rows of its l
 the observed entries. The model of a shard has other constants, and is otherwise the same.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from operator import is_
 
@@ -13,22 +13,11 @@ import pymc as pm
 import pytensor.tensor as pt
 from numpy.typing import NDArray
 from pytensor.graph.basic import Apply, Variable
-from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.initial_values import begin_at
 from pymc_nnsteps.graphs.plain import added, restated
 from pymc_nnsteps.graphs.search import parameters
-from pymc_nnsteps.prediction.imputation import Imputation, ImputedColumn, imputations_of
-
-
-def imputed_columns(tables: Sequence[Imputation]) -> dict[TensorVariable, ImputedColumn]:
-    """Columns of numbers with missing entries, by the variables of these and of the others."""
-    return {
-        rv: column
-        for table in tables
-        for column, observed in zip(table.columns, table.observed, strict=True)
-        for rv in (column.entries, observed)
-    }
+from pymc_nnsteps.prediction.imputation import imputations_of
 
 
 def with_gaps(model: pm.Model, missing: Mapping[str, NDArray[np.bool_]]) -> pm.Model:

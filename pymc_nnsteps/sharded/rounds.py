@@ -36,7 +36,6 @@ from pymc_nnsteps.moves.contract import Options, Scan
 from pymc_nnsteps.moves.plan import plan
 from pymc_nnsteps.prediction.columns import columns_in
 from pymc_nnsteps.prediction.imputation import ImputedColumn, imputations_of
-from pymc_nnsteps.sharded.gaps import imputed_columns
 
 
 @dataclass(frozen=True)
@@ -126,7 +125,10 @@ def _variables_of_rows(
                     f"{column.name!r}, which shards do not draw; make a level of them, such as "
                     '"missing"'
                 )
-    columns = imputed_columns(tables)
+    laws = [
+        (each, rv) for one in tables for each, rv in zip(one.columns, one.observed, strict=True)
+    ]
+    columns = {rv: column for column, other in laws for rv in (column.entries, other)}
     known |= {column.after: (column.after, Rows(0)) for column in columns.values()}
     for rv in model.basic_RVs:
         if rv in columns:

@@ -268,7 +268,8 @@ def sample_sharded(
     tune = integer_from_zero("tune", tune)
     every = positive_integer("checkpoint_every", checkpoint_every)
     require_choice("scan", scan, get_args(Scan))
-    _require_shards(shards)
+    if isinstance(shards, Mapping) or not len(shards):
+        raise ValueError("shards must have at least one shard; for a single one pass [shards].")
     names = tuple(str(v.name) for v in model.data_vars) if rows is None else tuple(rows)
     planned = rounds_of(model, names, scan)
     shared = SharedDraws(model, planned)
@@ -344,13 +345,6 @@ def _sweeps(
                 _checkpoint(record, run, pool, shared)
             yield run.chain * (tune + draws) + run.sweep
         run.chain, run.sweep, run.changed = run.chain + 1, -1, {}
-
-
-def _require_shards(shards: Sequence[Load]) -> None:
-    if isinstance(shards, Mapping):
-        raise ValueError("shards must be a sequence of shards; for a single one pass [shards].")
-    if not len(shards):
-        raise ValueError("shards must have at least one shard.")
 
 
 def sweep(pool: ShardPool, shared: SharedDraws, changed: Point) -> Point:

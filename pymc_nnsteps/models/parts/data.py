@@ -318,9 +318,8 @@ def _require_entries(name: str, values: NDArray[np.generic]) -> None:
 
 
 def _labels(name: str, labels: object) -> NDArray[np.generic] | pd.Series | pd.Categorical:
-    if isinstance(labels, pd.Series | pd.Categorical):
-        return _flat(name, labels)
-    return _flat(name, as_array(name, labels))
+    known = isinstance(labels, pd.Series | pd.Categorical)
+    return _flat(name, labels if known else as_array(name, labels))
 
 
 def _flat[Labels: (NDArray[np.generic], pd.Series, pd.Categorical)](
@@ -375,8 +374,3 @@ def _coded(
 def _require_two_classes(name: str, n_classes: int) -> None:
     if n_classes < 2:
         raise ValueError(f"{name} holds a single class; pass at least one row of two classes.")
-
-
-def _listed(labels: NDArray[np.floating]) -> str:
-    shown = ", ".join(f"{label:.0f}" for label in labels[:6])
-    return shown + ", ..." if len(labels) > 6 else shown
