@@ -87,14 +87,9 @@ def _lines(plan: Plan, others: Collection[TensorVariable]) -> dict[tuple[str, st
         if not any(rv in others for rv in draw.draws):
             color = MOVE if draw.supplements or isinstance(draw, Move) else JOINT
             for pair in pairwise(draw.draws):
-                one, other = sorted(map(_node_of, pair))
+                one, other = sorted(str(rv.name).replace(":", "&") for rv in pair)
                 lines[one, other] = color
     return lines
-
-
-def _node_of(rv: TensorVariable) -> str:
-    """Name of a variable's node in PyMC's graph."""
-    return str(rv.name).replace(":", "&")
 
 
 def _fill(model: pm.Model, rv: TensorVariable) -> str:

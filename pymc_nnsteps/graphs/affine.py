@@ -39,8 +39,8 @@ from pymc_nnsteps.graphs.linear_terms import (
     add,
     apply_along,
     contract,
-    cut_inner_links,
     cut_link,
+    cut_links,
     negate,
     pad,
     repeat_axis,
@@ -81,7 +81,11 @@ def affine(
     ((None, Link(axis=0, index=None, inner=())), (5, 1, 1, 3))
     """
     form = _affine(expression, rvs, dependents(expression, rvs, barriers))
-    terms = {rv: cut_inner_links(term, rv) for rv, term in form.terms.items()}
+    inner = {
+        rv: [axis for axis, link in enumerate(term.links) if link is not None and link.inner]
+        for rv, term in form.terms.items()
+    }
+    terms = {rv: cut_links(term, inner[rv], rv) for rv, term in form.terms.items()}
     return AffineMap(form.offset, terms)
 
 

@@ -137,12 +137,6 @@ def cut_links(term: Term, out_axes: Iterable[int], rv: TensorVariable) -> Term:
     return reduce(lambda cut, axis: cut_link(cut, axis, rv), out_axes, term)
 
 
-def cut_inner_links(term: Term, rv: TensorVariable) -> Term:
-    """Cut the links of output axes that carry several axes of the variable."""
-    inner = [axis for axis, link in enumerate(term.links) if link is not None and link.inner]
-    return cut_links(term, inner, rv)
-
-
 def axis_lengths(rv: TensorVariable, axes: Iterable[int]) -> list[Length]:
     """Lengths of axes of an array, as numbers where its type states them."""
     stated = ((rv.type.shape[axis], axis) for axis in axes)

@@ -102,7 +102,11 @@ class GaussianChain(Conditional):
                     steps.append(observation)
                 else:
                     evidence.append(evidence_of(layer.members, observation))
-            seen.append(rows_of(evidence) or _no_rows(self._n_obs, width, self._dtype))
+            nothing = ((0, width), (self._n_obs, 0), (self._n_obs, 0))
+            seen.append(
+                rows_of(evidence)
+                or SharedDesign(*(pt.zeros(shape, self._dtype) for shape in nothing))
+            )
         return rng, seen, steps
 
     def _noise(self, steps: Sequence[Observation]) -> tuple[TensorVariable, TensorVariable]:
@@ -222,11 +226,6 @@ def _leads_to(layer: Gaussian, upper: Gaussian) -> bool:
 def _unweighted(block: Gaussian) -> list[Evidence]:
     """What the children of a block say, before precisions have been drawn."""
     return [evidence_of(block.members, with_any_precision(seen)) for seen in block.observations]
-
-
-def _no_rows(n_obs: Length, width: Length, dtype: str) -> SharedDesign:
-    """What is said of a layer of which nothing but the next one is seen."""
-    return SharedDesign(*(pt.zeros(shape, dtype) for shape in ((0, width), (n_obs, 0), (n_obs, 0))))
 
 
 def _by_sample(layout: Layout, array: TensorVariable | None) -> TensorVariable | None:

@@ -33,7 +33,7 @@ class Explanation:
     @override
     def __str__(self) -> str:
         if self.details:
-            return "\n".join([as_text(*self._table(_whole)), *self._remarks(_whole)])
+            return "\n".join([as_text(*self._table(str)), *self._remarks(str)])
         width = get_terminal_size().columns
         remarks = [fill(each, width, subsequent_indent="  ") for each in self._remarks(_first)]
         return "\n".join([as_text(*self._table(_first), width), *remarks])
@@ -41,9 +41,9 @@ class Explanation:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        header, rows = self._table(_whole)
+        header, rows = self._table(str)
         table = pd.DataFrame(rows, columns=header).to_html(index=False)
-        return table + "".join(f"<p>{escape(each)}</p>" for each in self._remarks(_whole))
+        return table + "".join(f"<p>{escape(each)}</p>" for each in self._remarks(str))
 
     def _table(self, said: Callable[[str], str]) -> tuple[list[str], list[list[str]]]:
         """Header and rows; with steps, if any is not Gibbs, which for some are reason enough."""
@@ -66,10 +66,6 @@ class Explanation:
             for (step, why), variables in given.items()
         ]
         return [*beside, *self.notes]
-
-
-def _whole(reasons: str) -> str:
-    return reasons
 
 
 def _first(reasons: str) -> str:

@@ -236,7 +236,13 @@ def constants_of(model: pm.Model, expressions: Mapping[str, Sequence[Variable]])
     found = {}
     for name, parts in expressions.items():
         leaves = graph_inputs(parts, blockers=named.difference(parts))
-        texts = {_leaf(leaf) for leaf in leaves if leaf not in named and _is_constant(leaf)}
+        texts = {
+            in_words(leaf.data if isinstance(leaf, Constant) else leaf.get_value(borrow=True))
+            for leaf in leaves
+            if leaf not in named
+            and isinstance(leaf, Constant | SharedVariable)
+            and not isinstance(leaf.type, RandomType)
+        }
         found[f"constants of {name}"] = _digest(sorted(texts))
     return found
 
@@ -267,14 +273,6 @@ def _words(model: pm.Model) -> dict[str, str]:
             },
         ),
     }
-
-
-def _is_constant(leaf: Variable) -> bool:
-    return isinstance(leaf, Constant | SharedVariable) and not isinstance(leaf.type, RandomType)
-
-
-def _leaf(leaf: Any) -> str:
-    return in_words(leaf.data if isinstance(leaf, Constant) else leaf.get_value(borrow=True))
 
 
 def _densities(model: pm.Model) -> dict[str, str]:
