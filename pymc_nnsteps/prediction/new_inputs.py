@@ -11,7 +11,6 @@ import pytensor.tensor as pt
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 from pytensor.compile.sharedvalue import SharedVariable
-from pytensor.graph.basic import Variable
 from pytensor.tensor.sharedvar import TensorSharedVariable
 from pytensor.tensor.variable import TensorVariable
 
@@ -427,30 +426,24 @@ def _read(
     model: pm.Model,
     container: TensorSharedVariable,
     sample_new_groups: bool,
-) -> tuple[Table, np.ndarray, dict[Variable, object]]:
+) -> tuple[Table, np.ndarray, dict[Any, object]]:
     """The table of new inputs, its values with the columns of the container, and other data."""
-    others: dict[Variable, object] = {}
     by_name = _by_name(given, model, container)
-    given = by_name if isinstance(given, dict) or len(by_name) > 1 else given
-    if isinstance(given, dict):
-        others = given_rows(argument, given, model)
-        if container not in others:
-            raise ValueError(
-                f"{argument} must have {container.name!r}, the network's inputs; it has "
-                f"{', '.join(map(repr, given)) or 'nothing'}."
-            )
-        given = others.pop(container)
-        for data, values in others.items():
-            names = f"{argument}[{container.name!r}]", f"{argument}[{describe(data)!r}]"
-            require_same_rows(given, values, names=names)
-            if (
-                isinstance(data, TensorSharedVariable)
-                and data.ndim == 2
-                and (is_table(values) or imputation_of(model, data) is not None)
-            ):
-                others[data] = _table(names[1], model, data, values)[1]
-            else:
-                others[data] = group_numbers(names[1], values, model, data, sample_new_groups)
+    others: dict[Any, object] = given_rows(argument, by_name, model)
+    if container not in others:
+        raise ValueError(
+            f"{argument} must have {container.name!r}, the network's inputs; it has "
+            f"{', '.join(map(repr, by_name)) or 'nothing'}."
+        )
+    given = others.pop(container)
+    for data, values in others.items():
+        names = f"{argument}[{container.name!r}]", f"{argument}[{describe(data)!r}]"
+        require_same_rows(given, values, names=names)
+        is_frame = isinstance(data, TensorSharedVariable) and data.ndim == 2
+        if is_frame and (is_table(values) or imputation_of(model, data) is not None):
+            others[data] = _table(names[1], model, data, values)[1]
+        else:
+            others[data] = group_numbers(names[1], values, model, data, sample_new_groups)
     return *_table(argument, model, container, given), others
 
 
