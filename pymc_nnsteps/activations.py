@@ -197,11 +197,7 @@ def activation_function(
     *,
     functions: bool = False,
 ) -> Callable[[TensorVariable], TensorVariable]:
-    """Return the function that an ``activation`` argument stands for.
-
-    It is a key of ``named``, a piecewise-linear function or, with ``functions``, any function of a
-    PyTensor matrix of shape (n_obs, units) to one of the same shape.
-    """
+    """The function of an argument: a key of ``named``, piecewise linear, or of any kind."""
     if isinstance(activation, PiecewiseLinear):
         return activation
     if isinstance(activation, str) and activation in named:

@@ -71,16 +71,13 @@ def require_finite(
     advice: str = "remove or impute them",
     columns: Sequence[object] | None = None,
 ) -> None:
-    """Check that all entries of an array are finite.
-
-    Its columns may have names; those of one name, as of a category, have one value in each row.
-    """
+    """Check that all entries of an array are finite; columns may have names."""
     bad = np.argwhere(~np.isfinite(values))
     if len(bad):
         where = ", ".join(map(str, bad[0]))
         counts: Counter[object] = Counter()
         if columns:
-            entries = dict.fromkeys((row, columns[column]) for row, column in bad.tolist())
+            entries = dict.fromkeys((row, columns[column]) for row, column, *_ in bad.tolist())
             counts.update(column for _, column in entries)
         of_columns = ", ".join(f"{n} in the column {column!r}" for column, n in counts.items())
         raise ValueError(

@@ -178,7 +178,7 @@ class NetworkRegressor(RegressorMixin, NetworkEstimator):
         options = {name: value for name, value in given.items() if value is not None}
         if columns.shape[1] == 1:
             return self._sample(rows, standardised[:, 0], times, **options)
-        if isinstance(y, pd.DataFrame):
+        if hasattr(y, "columns"):
             standardised = pd.DataFrame(standardised, columns=y.columns)
         return self._sample(rows, standardised, times, **options)
 

@@ -9,6 +9,7 @@ are kept, new tables are encoded by them. Results print as tables of text.
 import re
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from textwrap import wrap
 from typing import Any
 
@@ -44,17 +45,14 @@ class Table:
     rows: pd.Index | None = None  # labels along the first axis
 
     def arranged(self, name: str, columns: Sequence[object] | None) -> NDArray[Any]:
-        """Values with the columns of these names, in this order.
-
-        Columns stay as they are where there are no names, or the table's own are but 0, 1, ...
-        """
+        """Values of the columns of these names, in order, where names are given and known."""
         if columns is None or self.columns is None:
             return self.values
-        if set(self.columns) == set(columns):
+        if set(self.columns) >= set(columns):
             return self.values[:, [self.columns.index(column) for column in columns]]
         if self.columns == tuple(range(len(self.columns))):
             return self.values
-        raise _other_columns(name, columns, self.columns)
+        raise _lacking(name, columns, self.columns)
 
 
 def numbers(
@@ -75,24 +73,24 @@ def encoded(
     """Read inputs as :func:`numbers` does, but text and categories by an indicator of each level.
 
     Indicators are NaN where the level is missing. Levels of text are sorted; categories keep their
-    order, and may include levels that no row has. Given ``labels`` of columns, the table has these.
+    order, and may include levels that no row has. Given ``labels`` of columns, the table has these;
+    other columns are not read.
     """
     data = _oriented(data, dims)
-    columns = _columns(name, data)
-    is_numbered = columns is not None and tuple(columns) == tuple(range(len(columns)))
+    columns = _columns(name, data, labels)
+    names = list(columns or ())
+    is_numbered = bool(names) and names == list(range(len(names)))
     if columns is None or (not _texts(columns) and (labels is None or is_numbered)):
         table = _numbers(name, data, columns, "of text and numbers pass a DataFrame")
         return replace(table, values=table.arranged(name, labels))
     labels = _fresh_labels(name, columns) if labels is None else labels
     sources = [_source(label, columns) for label in labels]
-    levels: dict[Hashable, list[str | None]] = {column: [] for column in columns}
+    levels: dict[Hashable, list[str | None]] = {}
     for column, level in sources:
         levels.setdefault(column, []).append(level)
-    if None in levels or any(not each or None in each[1:] for each in levels.values()):
-        raise _other_columns(name, labels, columns)
-    arrays = {
-        column: _entries(name, column, each, levels[column]) for column, each in columns.items()
-    }
+    if None in levels or any(len(each) > 1 and None in each for each in levels.values()):
+        raise _lacking(name, labels, columns)
+    arrays = {c: _entries(name, c, columns[c], of_column) for c, of_column in levels.items()}
     values = _stacked([arrays[column][level] for column, level in sources], data)
     return Table(values, tuple(labels), data.index if isinstance(data, pd.DataFrame) else None)
 
@@ -142,10 +140,7 @@ def sources(labels: Iterable[object]) -> list[object]:
 
 
 def categories(labels: Sequence[object], X: NDArray[Any]) -> dict[str, list[int]]:
-    """Names of columns that are indicators of their levels in a table, and where these are.
-
-    All indicators of a row are NaN where its level is missing.
-    """
+    """Names of columns that are indicators of their levels in a table, and where these are."""
     places: dict[str, list[int]] = {}
     for place, (head, label) in enumerate(zip(sources(labels), labels, strict=True)):
         if head is not label:
@@ -269,13 +264,11 @@ def _numbers(
     return Table(_stacked(arrays, data), tuple(columns), rows)
 
 
-def _other_columns(name: str, wanted: Iterable[object], given: Iterable[object]) -> ValueError:
-    """The error of a table that has not the columns of a model."""
+def _lacking(name: str, wanted: Iterable[object], given: Iterable[object]) -> ValueError:
+    """The error of a table that lacks columns of a model."""
     wanted, given = before_encoding(wanted), before_encoding(given)
     lacking = [column for column in wanted if column not in given]
-    beside = [column for column in given if column not in wanted]
-    said = [f"it lacks {lacking}"] * bool(lacking) + [f"leave out {beside}"] * bool(beside)
-    return ValueError(f"{name} must have the columns {wanted} of the model; {'; '.join(said)}.")
+    return ValueError(f"{name} must have the columns {wanted} of the model; it lacks {lacking}.")
 
 
 def _frame(data: Any) -> Any:
@@ -285,8 +278,8 @@ def _frame(data: Any) -> Any:
     return nw.from_native(data, pass_through=True)
 
 
-def _columns(name: str, data: object) -> Columns | None:
-    """Columns of a frame by their names; None of what is no frame."""
+def _columns(name: str, data: object, labels: Sequence[object] | None = None) -> Columns | None:
+    """Columns of a frame by their names, of these labels if given; None of what is no frame."""
     if isinstance(data, pd.DataFrame):
         _names(name, data.columns)
     frame = _frame(data)
@@ -294,8 +287,12 @@ def _columns(name: str, data: object) -> Columns | None:
         raise ValueError(f"{name} is a lazy frame, without values; pass {name}.collect().")
     if not isinstance(frame, nw.DataFrame):
         return None
-    pairs = zip(frame.columns, frame.iter_columns(), strict=True)
-    return {column: _column(name, column, each) for column, each in pairs}
+    names: list[Any] = frame.columns
+    pairs = dict(zip(names, frame.iter_columns(), strict=True))
+    if labels is not None and names != list(range(len(names))):
+        known = {_source(label, names)[0] for label in labels}
+        names = [each for each in names if each in known]
+    return {column: _column(name, column, pairs[column]) for column in names}
 
 
 def _column(name: str, column: Hashable, series: Any) -> NDArray[Any] | pd.Categorical:
@@ -357,15 +354,11 @@ def _fresh_labels(name: str, columns: Columns) -> list[str]:
     return labels
 
 
-def _source(label: object, columns: Columns) -> tuple[Hashable, str | None]:
+def _source(label: object, columns: Iterable[Hashable]) -> tuple[Hashable, str | None]:
     """The column of a label, and its level; None where there is no such column."""
-    for column in columns:
-        if label in (column, str(column)):
-            return column, None
-    for column in columns:
-        if (level := level_of(label, column)) is not None:
-            return column, level
-    return None, None
+    own = [(column, None) for column in columns if label in (column, str(column))]
+    levels = ((column, level_of(label, column)) for column in columns)
+    return next(chain(own, (pair for pair in levels if pair[1] is not None)), (None, None))
 
 
 def _entries(
@@ -390,8 +383,6 @@ def _entries(
             f"{listed(levels)}; leave those rows out, or give the column effects of groups, which "
             "predict draws for new ones."
         )
-    if not missing.any():
-        return {level: rows == number for level, number in known.items()}
     return {level: np.where(missing, np.nan, rows == number) for level, number in known.items()}
 
 

@@ -137,6 +137,8 @@ def plot_calibration(
     targets = numbers("y", y, ("obs", "output")).arranged("y", labels).astype(float)
     if targets.shape not in (drawn.shape[2:], drawn.shape[2:-1] if drawn.shape[-1] == 1 else ()):
         raise ValueError(f"y must have shape {drawn.shape[2:]}; got {targets.shape}.")
+    if observed.dtype.startswith("int") and not np.array_equal(targets, np.rint(targets), True):
+        raise ValueError(f"y must hold whole numbers, as {observed.name} does; got others.")
     seen = ~np.isnan(targets.ravel())
     if not seen.any():
         raise ValueError("y has no targets to compare with; pass rows that have some.")

@@ -26,11 +26,7 @@ FEWEST_DRAWS = 4
 def at_draws(
     model: pm.Model, posterior: xr.Dataset, expressions: Sequence[TensorVariable]
 ) -> list[np.ndarray]:
-    """Values (chain, draw, ...) of expressions of the model's value variables at stored draws.
-
-    Value variables are transformed where a variable has a transform; a trace stores variables on
-    their own scale.
-    """
+    """Values (chain, draw, ...) of expressions of value variables, transformed, at stored draws."""
     natural = {rv: stand_in_for(model, rv) for rv in model.free_RVs}
     values: dict[Variable, Variable] = {}
     for rv, draw in natural.items():

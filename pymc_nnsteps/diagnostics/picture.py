@@ -81,10 +81,7 @@ def plot_network(model: pm.Model | None = None) -> Any:
 
 
 def _lines(plan: Plan, others: Collection[TensorVariable]) -> dict[tuple[str, str], str]:
-    """Colours of lines between nodes, none of those that other steps draw.
-
-    A joint move counts for more than a joint draw, and a move beside other draws for less.
-    """
+    """Colours of lines between nodes: moves beside other draws, joint draws, joint moves."""
     lines: dict[tuple[str, str], str] = {}
     for draw in sorted(plan.sweep, key=lambda draw: (not draw.supplements, isinstance(draw, Move))):
         if not any(rv in others for rv in draw.draws):

@@ -5,7 +5,7 @@ Each returns what ArviZ's own plots do, a ``PlotCollection``: ``.savefig(...)`` 
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
@@ -24,7 +24,7 @@ from pymc_nnsteps.graphs.plain import model_to_read
 from pymc_nnsteps.prediction.dependence import PARTS
 from pymc_nnsteps.prediction.new_inputs import function_values
 from pymc_nnsteps.prediction.posterior import posterior_with_draws
-from pymc_nnsteps.tables import as_array
+from pymc_nnsteps.tables import as_array, listed
 
 SHOWN = 4
 """Panels of function values that are shown of many."""
@@ -177,14 +177,27 @@ def draw_large(options: dict[str, Any], backend: str, n_panels: int) -> None:
 
 @dataclass(frozen=True)
 class AxisLabels:
-    """Names and units in which inputs and outputs are shown; those of others are ignored."""
+    """Names and units in which inputs and outputs are shown."""
 
     # Mean and standard deviation by which each was standardised.
     units: Mapping[str, tuple[float, float]]
     labels: Mapping[str, str]  # what to write for each
 
+    def require_known(self, names: Iterable[str]) -> None:
+        """Check that units and labels are those of inputs and outputs, which have these names."""
+        known = list(dict.fromkeys(names))
+        for argument, given in (("units", self.units), ("labels", self.labels)):
+            if unknown := [name for name in given if name not in known]:
+                raise ValueError(
+                    f"{argument} must be of inputs and outputs, {', '.join(map(repr, known))}; got "
+                    f"those of {listed(unknown)}."
+                )
+
     def __post_init__(self) -> None:
-        """Check that there is a mean and a standard deviation of each."""
+        """Check that these are mappings, units to a mean and a standard deviation."""
+        for argument, mapping in (("units", self.units), ("labels", self.labels)):
+            if not isinstance(mapping, Mapping):
+                raise ValueError(f"{argument} must be a dict from names; got {mapping!r}.")
         for name, given in self.units.items():
             pair = as_array(f"units[{name!r}]", given)
             is_pair = pair.shape == (2,) and pair.dtype.kind in "iuf"
@@ -227,10 +240,7 @@ def ticks_of(data: Any, levels: list[str] | None = None) -> dict[float, str]:
 
 
 def as_bars(curves: xr.Dataset, dim: str) -> xr.Dataset:
-    """Means and bands at levels as corners of bars, at ``x``: no line joins levels.
-
-    At the outer corners the bands end at the mean, and the line of the means has gaps.
-    """
+    """Means and bands at levels as corners of bars, at ``x``: no line joins levels."""
     n_levels = curves.sizes[dim]
     bars = curves.isel({dim: np.repeat(np.arange(n_levels), 4)})
     inner = xr.DataArray(np.tile([False, True, True, False], n_levels), dims=dim)
@@ -319,9 +329,10 @@ def plot_partial_dependence(
         Column of the outputs, or its label.
     units : mapping of str to (float, float), optional
         Means and standard deviations with which inputs and the output were standardised, by their
-        names. Axes are in the original units, ``mean + sd * value``.
+        names (of the output ``"f"``, unless it was named). Axes are in the original units,
+        ``mean + sd * value``.
     labels : mapping of str to str, optional
-        Labels in place of the names of inputs and of the output (``"f"``, unless it was named).
+        Labels in place of these names.
     backend : str
     **options
         Passed to ``arviz_plots.PlotCollection.wrap``.
@@ -359,6 +370,11 @@ def plot_partial_dependence(
             "dependences must be results of partial_dependence of one input each, all of them "
             f"different, or one of two inputs; got {len(panels)}, of {names}."
         )
+    axes.require_known(
+        name
+        for each in dependences
+        for name in (*np.ravel(each.attrs["inputs"]).tolist(), each.attrs["of"])
+    )
     of = dict.fromkeys(_shown(each, output, axes) for each in dependences)
     mean, lower, upper, x = (
         xr.Dataset({name: panel[part] for name, panel in panels}) for part in (*PARTS, "x")

@@ -20,6 +20,7 @@ from pymc_nnsteps.diagnostics.plots import (
     draw_large,
     draw_legend,
     draw_rug,
+    has_levels,
     require_numbers,
     ticks_of,
     write_axes,
@@ -32,6 +33,7 @@ from pymc_nnsteps.prediction.closed_forms import read_readout
 from pymc_nnsteps.prediction.columns import Column, categories_of, columns_in, find_column
 from pymc_nnsteps.prediction.forward import read_inputs
 from pymc_nnsteps.prediction.gaps import some_rows
+from pymc_nnsteps.prediction.new_groups import labels_of_groups
 from pymc_nnsteps.prediction.new_inputs import input_container, predict
 from pymc_nnsteps.prediction.posterior import others_of, posterior_with_draws, with_columns_of
 from pymc_nnsteps.prediction.row_data import sampled_row_data
@@ -158,6 +160,9 @@ def plot_predictions(
         drawn["function"] = predicted(kind="function", **location)
     number = number_below("output", number, drawn[kind].sizes["output"])
     target = str(named or outputs.get(number) or (drawn[kind].name if alone else y.name))
+    beside = _beside(model, container, typical)
+    columns = columns_in(model, container)
+    axes.require_known([*(c.name for c in columns), *beside, target, *outputs.values()])
     of_draws: dict[str, NDArray[Any]] = {each: f.values[..., number] for each, f in drawn.items()}
     curves = _curves(of_draws, prob, smooth=column.levels is None and len(values) == GRID)
     x, seen = column.of(sampled[container]), None
@@ -169,9 +174,8 @@ def plot_predictions(
         points, curves = _bars(curves)
     seen = None if seen is None else axes.values(target, seen)
     plot = _draw(column.name, points, curves, axes.values(column.name, x), seen, options)
-    others = [each for each in columns_in(model, container) if each != column]
-    note = _note(axes, others, typical, container)
     ticks = {column.name: ticks_of(axes.values(column.name, x), column.levels)}
+    note = _note(axes, [each for each in columns if each != column], typical[container], beside)
     write_axes(plot, axes, ticks, axes.label(target), note)
     return plot
 
@@ -201,10 +205,7 @@ def _location(
 def _curves(
     drawn: Mapping[str, NDArray[Any]], prob: float, smooth: bool
 ) -> dict[str, NDArray[Any]]:
-    """A mean, shape (n_points,), and bands by what they hold, shape (2, n_points).
-
-    ``drawn`` has values of functions, of new targets, or of both, shape (chain, draw, n_points).
-    """
+    """A mean, (n_points,), and bands by what they hold, (2, n_points), of draws of values."""
     from scipy.signal import savgol_filter
 
     # Local quadratics along a fine grid.
@@ -269,30 +270,40 @@ def _draw(
     return plot
 
 
+def _beside(
+    model: pm.Model, container: TensorSharedVariable, typical: Mapping[Any, NDArray[Any]]
+) -> dict[str, Any]:
+    """Values of other data of the rows by their names, and of groups their labels."""
+    found: dict[str, Any] = {}
+    for data, value in typical.items():
+        if data is not container and data.name and value.ndim == 0:
+            labels = labels_of_groups(model, data)
+            found[str(data.name)] = labels[int(value)] if len(labels) else value
+    found.pop("censored", None)  # what is predicted is whole
+    return found
+
+
 def _note(
-    axes: AxisLabels,
-    others: Sequence[Column],
-    typical: Mapping[Any, NDArray[Any]],
-    container: TensorSharedVariable,
+    axes: AxisLabels, others: Sequence[Column], typical: NDArray[Any], beside: Mapping[str, Any]
 ) -> str:
     """At which values the other inputs, and other data of the rows, are held."""
-    beside = {str(each.name): x for each, x in typical.items() if each.name and x.ndim == 0}
-    beside.pop("censored", None)  # what is predicted is whole
     if len(others) + len(beside) > NAMED:
         levels = any(column.levels for column in others)
         at = "medians and most common levels" if levels else "medians"
         return f"{' and '.join([f'{len(others)} other inputs', *beside])} at their {at}"
-    each = []
+    held: dict[str, Any] = {}
     for column in others:
-        [at] = column.of(typical[container][None])
-        value = axes.values(column.name, at if column.levels is None else column.levels[at])
-        each.append(f"{axes.label(column.name)} = {value if column.levels else _shown(value)}")
-    each += [f"{axes.label(name)} = {_shown(value)}" for name, value in beside.items()]
+        [at] = column.of(typical[None])
+        held[column.name] = at if column.levels is None else column.levels[at]
+    held |= beside
+    each = [f"{axes.label(name)} = {_shown(axes.values(name, at))}" for name, at in held.items()]
     return f"at {', '.join(each)}" if each else ""
 
 
-def _shown(number: Any) -> str:
-    return f"{number:.3g}" if abs(number) < 1000 else f"{number:.0f}"
+def _shown(value: Any) -> str:
+    if has_levels(value):
+        return str(value)
+    return f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"
 
 
 def _data(

@@ -166,10 +166,7 @@ def relevance(
 
 
 def _factors(model: pm.Model, container: TensorSharedVariable) -> dict[str, TensorVariable]:
-    """Dimensions of weights along which they multiply columns of the inputs, and these columns.
-
-    A block calls this dimension its own where the inputs have not named theirs.
-    """
+    """Dimensions of weights along which they multiply columns of the inputs, and these columns."""
     found: dict[str, TensorVariable] = {}
     for part in ancestors([*model.basic_RVs, *model.deterministics, *model.potentials]):
         pair = product_of(part) if isinstance(part, TensorVariable) else None

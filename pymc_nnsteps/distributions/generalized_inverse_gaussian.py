@@ -74,11 +74,9 @@ def half_sums(a: float, b: float, step: float) -> tuple[float, float, float]:
 
 @jit
 def log_integral_and_mean(a: float, b: float) -> tuple[float, float]:
-    """Compute log I(a, b) and E[phi(t)].
+    """Compute log I(a, b) and E[phi(t)], given as 0 where a is 0: it is only needed times a.
 
-    Where one of a and b is 0 and the other less than 1 the integrand decays slowly, and the
-    recurrence of the Gamma function is used. Where a is 0, the mean, infinite if b < 1, is only
-    needed times a; it is given as 0.
+    Where the integrand decays slowly, the recurrence of the Gamma function is used.
     """
     if not (a >= 0.0 and b >= 0.0 and 0.0 < a + b < math.inf):
         return math.nan, math.nan

@@ -48,8 +48,8 @@ def draw_from_factor(
 ) -> TensorVariable:
     """``P^{-1} h + L^{-T} noise``, a draw from ``N(P^{-1} h, P^{-1})``, for a factor L of P.
 
-    The factor has axes (..., d, d), ``linear``, h, and noise (..., d) or, in columns, (..., d, n).
-    ``b_ndim`` last axes belong to one system; by default two where there are two.
+    The factor is (..., d, d), h and noise (..., d) or, in columns, (..., d, n); the ``b_ndim`` last
+    axes belong to one system.
     """
     half = solve_triangular(factor, linear, lower=True, b_ndim=b_ndim) + noise
     block: TensorVariable = solve_triangular(factor.mT, half, lower=False, b_ndim=b_ndim)
@@ -59,10 +59,9 @@ def draw_from_factor(
 def draw_by_label(
     precision: TensorVariable, linear: TensorVariable, noise: TensorVariable, entries: int
 ) -> tuple[TensorVariable, TensorVariable]:
-    """Draws (..., d) of :func:`draw_from_factor` with a precision matrix (..., d, d) at each label.
+    """Draws (..., d) of :func:`draw_from_factor` with a matrix (..., d, d) at each label.
 
-    With them is a triangle whose diagonal is that of the factor; NaN where there is none.
-    ``entries`` is what d is about: a wrong number costs time, not exactness.
+    With them is a triangle with the diagonal of the factor. ``entries`` is what d is about.
     """
     if entries > SMALL:
         factor = cholesky(precision, lower=True)
@@ -79,10 +78,7 @@ Entries = tuple[TensorVariable, ...]
 
 
 def given_zero_sums(drawn: Entries, sums: Entries, responses: Entries) -> Entries:
-    """Make a draw from ``N(m, P^{-1})`` one given that ``sums``, C, are zero.
-
-    The responses are ``P^{-1} C``; the sums are its last axis.
-    """
+    """Make a draw one given that ``sums``, C, are zero, by ``responses``, ``P^{-1} C``."""
     root = cholesky(_dot(sums, responses), lower=True)
     left = _dot(sums, drawn)
     share = draw_from_factor(root, left, pt.zeros_like(left))
@@ -134,10 +130,7 @@ def unless_rounding(
     rows: LinearModel,
     noise: TensorVariable,
 ) -> TensorVariable:
-    """The block (d,), drawn again by its rows where a pivot of the factor (d, d) is near rounding.
-
-    The diagonal (d,) is that of what the matrix is a difference of. The prior has no labels.
-    """
+    """The block (d,), drawn again by its rows where a pivot of the factor is near rounding."""
     eps = np.finfo(factor.dtype).eps
     least = max(MOST_LOST, eps**0.5)  # part that pivots of a matrix have at least
     matrix = pt.diag(diagonal * np.asarray(min(KNOWN * eps / least, 1), diagonal.dtype))

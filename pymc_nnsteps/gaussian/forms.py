@@ -154,11 +154,7 @@ def diagonal(rng: Variable, block: Block) -> Drawn:
 
 @form(lambda block: block.few_rows and windows_of(block.evidence[0]) is not None)
 def windows(rng: Variable, block: Block) -> Drawn:
-    """No two rows of a constant design see the same entry, as in means over windows side by side.
-
-    Nothing is factorised, and a draw takes time linear in the size of the block
-    (:func:`pymc_nnsteps.kernels.bands.draw_windows`).
-    """
+    """No two rows of a constant design see the same entry: nothing is factorised."""
     [seen], prior = block.evidence, block.prior
     found, n = windows_of(seen), prior.n_label_axes
     assert found is not None
@@ -180,13 +176,11 @@ def windows(rng: Variable, block: Block) -> Drawn:
 def observations(rng: Variable, block: Block) -> Drawn:
     r"""The only child has fewer rows than entries: the rows are factorised (Matheron's rule).
 
-    With :math:`v_0` from the prior, :math:`e` from the noise and the prior's diagonal covariance S,
+    With :math:`v_0` from the prior, of covariance S, and :math:`e` from the noise,
 
     .. math::
 
         v = v_0 + A (y - C v_0 - e), \qquad A = S C^T (C S C^T + w^{-1})^{-1}.
-
-    A single row needs no factorisation.
     """
     [seen], prior = block.evidence, block.prior
     n = prior.n_label_axes
@@ -221,12 +215,7 @@ def _is_banded(block: Block) -> bool:
 
 @form(_is_banded)
 def banded(rng: Variable, block: Block) -> Drawn:
-    """A large block of which each row sees a part, as in a convolution: the factor is a band.
-
-    The only child sees the block's several axes by random coefficients: blocks with fixed ones are
-    factorised once per chain. Entries that a row sees lie close to each other in the order of
-    the kernel (:func:`pymc_nnsteps.kernels.bands.draw_banded`).
-    """
+    """Each row of random coefficients sees a part of a large block: the factor is a band."""
     [seen], prior = block.evidence, block.prior
     n = prior.n_label_axes
     rng, noise = prior.noise(rng)
@@ -259,11 +248,7 @@ def _is_few_rows(block: Block) -> bool:
 
 @form(_is_few_rows)
 def few_rows(rng: Variable, block: Block) -> Drawn:
-    """Labels share a design of few rows, and weigh these, or some of them, each in its own way.
-
-    Matrices of the rows are factorised, not those of the entries
-    (:func:`pymc_nnsteps.kernels.labels.draw_few_rows`).
-    """
+    """Labels weigh few rows, each in its own way: matrices of the rows are factorised."""
     prior, rows, n = block.prior, block.rows_in_part, block.prior.n_label_axes
     assert rows is not None
     rng, noise = prior.noise(rng)
@@ -283,11 +268,7 @@ def few_rows(rng: Variable, block: Block) -> Drawn:
     lambda block: any(seen.weighted_by_label for seen in block.evidence) and block.rows is not None
 )
 def labels(rng: Variable, block: Block) -> Drawn:
-    """Labels share a design and weigh its rows each in its own way.
-
-    A product over all labels would hold an array (labels, d, d). The kernel holds one label's
-    matrix at a time (:func:`pymc_nnsteps.kernels.labels.draw_labels`).
-    """
+    """Labels weigh rows each in its own way: a kernel holds one label's matrix at a time."""
     prior, rows = block.prior, block.rows
     assert rows is not None
     rng, noise = prior.noise(rng)
@@ -304,11 +285,7 @@ def labels(rng: Variable, block: Block) -> Drawn:
 
 @form(lambda block: block.shares_precision)
 def shared(rng: Variable, block: Block) -> Drawn:
-    r"""Labels share one precision matrix: one factorisation serves all.
-
-    With :math:`P = L L^T`, :math:`v = L^{-T} (L^{-1} h + \xi)` at each label; by products with
-    the inverse factor where labels are many.
-    """
+    r"""Labels share a matrix :math:`P = L L^T`: :math:`v = L^{-T} (L^{-1} h + \xi)` at each."""
     prior, total = block.prior, block.total
     assert total is not None
     n = prior.n_label_axes
@@ -342,11 +319,9 @@ def batched(rng: Variable, block: Block) -> Drawn:
 
 
 def windows_of(seen: Evidence) -> tuple[NDArray[np.int64], NDArray[np.floating]] | None:
-    """Row of each of d entries, and its coefficient, of a constant design that labels share.
+    """Row of each of d entries (-1 for none), and its coefficient, of a constant shared design.
 
-    None if rows have entries in common, or of a single row, which needs no factorisation. A row is
-    -1 where none sees the entry. The design is evaluated, so call this only where it may consist of
-    windows.
+    None if rows have entries in common, or of a single row. The design is evaluated.
     """
     n = seen.n_label_axes
     design = seen.whole_design.dimshuffle(n, n + 1)

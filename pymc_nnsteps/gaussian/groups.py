@@ -281,11 +281,7 @@ class Eliminated:
         return precision, prior.linear(score)
 
     def seen_without(self, rest: Sequence[int]) -> LinearModel:
-        """What children and the prior of the effects say of the rest, the effects eliminated.
-
-        There are rows of all children, with all entries of the rest: matrices for what is seldom
-        evaluated.
-        """
+        """What children and the effects' prior say of the rest, as matrices of all entries."""
         coupling, own = self._coupling(rest), self._prior
         means, start = self._factor.solve_upper(coupling), self._factor.solve_upper(self._half)
         designs, weights, responses = [], [], []
@@ -371,10 +367,7 @@ class CommonNoise:
     rows: Mapping[int, tuple[TensorVariable, Length]] = field(default_factory=dict)
 
     def removed(self, said: Sequence[ChildLikelihood]) -> list[ChildLikelihood]:
-        """What all outputs say, those with common noise as others without.
-
-        Outputs that have noise in common see each variable by the same index, or all of it.
-        """
+        """What all outputs say, those with common noise, by one index, as others without."""
         every = list(said)
         for position, (index, n_rows) in self.rows.items():
             every[position] = _in_rows(every[position], index, n_rows)

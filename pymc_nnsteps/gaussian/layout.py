@@ -34,10 +34,9 @@ from pymc_nnsteps.random.standard_normal import standard_normal
 
 @dataclass(frozen=True)
 class Layout:
-    """Variable of the block and its axes in the order (labels, dense).
+    """Variable of the block and its axes (labels, dense); along ``contrasts`` it sums to zero.
 
-    Along the axes ``contrasts`` its entries sum to zero. The block holds their coordinates there,
-    of which there is one less.
+    The block holds coordinates there, of which there is one less.
     """
 
     rv: TensorVariable

@@ -129,10 +129,10 @@ class Evidence:
         return self._gather(weight * self._against_design(self.response))
 
     def rows(self, *, in_part: bool) -> "SharedDesign | None":
-        """Likelihood of the child through a design that all labels share.
+        """Likelihood through a design that all labels share; None if there is none.
 
-        None if there is no such design, or if the child picks labels without ``in_part``. With
-        ``in_part``, labels that the child does not pick get weight zero.
+        With ``in_part``, labels that the child does not pick get weight zero; else None if it picks
+        some.
         """
         design, weight = self.shared_design, self.design_weight
         score = self.response_weight * self.response
@@ -176,10 +176,7 @@ class Evidence:
 
 @dataclass(frozen=True)
 class SharedDesign:
-    """Likelihood of children through designs that all labels share.
-
-    The design has axes (n, d); weight and score, ``weight response``, have axes (labels, n).
-    """
+    """Likelihood through shared designs (n, d); weight and score are (labels, n)."""
 
     design: TensorVariable
     weight: TensorVariable
@@ -189,10 +186,9 @@ class SharedDesign:
 def rows_of(
     evidence: Sequence[Evidence], *, in_part: bool = False, apart: bool = False
 ) -> SharedDesign | None:
-    """Stack the likelihoods of children; those with the same design share its rows, if not apart.
+    """Stack the likelihoods of children in one shared design; None if they have none.
 
-    None if a design varies with the label, if a child picks labels without ``in_part``, or if
-    there are no children.
+    Those with the same design share its rows, if not apart.
     """
     found: list[SharedDesign] = []
     for seen in evidence:
@@ -225,11 +221,7 @@ def rows_of(
 
 @dataclass(frozen=True)
 class Total:
-    """Precision and linear part that children add to a block.
-
-    The information has axes (labels, d, d), or (labels, d) for a block whose entries are
-    independent; the linear part has axes (labels, d). Totals of other rows can be added.
-    """
+    """Precision (labels, d, d), or (labels, d) if diagonal, and linear part (labels, d) added."""
 
     information: TensorVariable
     linear: TensorVariable
@@ -295,11 +287,7 @@ class Observation(Child):
 
 
 def evidence_of(members: Sequence[Layout], seen: Observation) -> Evidence:
-    """Arrange the likelihood of one child by labels, in the block's dtype.
-
-    Axes of the child along which the design does not vary are averaged first: the mean,
-    weighted by the precisions, is a sufficient statistic.
-    """
+    """Arrange the likelihood of one child by labels, averaged where designs do not vary."""
     dtype = _dtype(members, seen)
     axes = _child_axes(members[0], seen)
     n, n_rows = len(axes.labels), len(axes.rows)

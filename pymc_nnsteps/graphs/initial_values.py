@@ -32,9 +32,7 @@ InitialValue = TensorVariable | str | None
 def begin_at(rv: TensorVariable, value: InitialValue) -> TensorVariable:
     """Give a variable another initial value than its support point, and return it.
 
-    The value is an expression of data containers and of its own random variables, drawn anew for
-    each chain; ``"prior"``, a draw given the initial values of the parents; or None, the support
-    point.
+    It is an expression of data and of its own random variables, ``"prior"``, or None.
     """
     op = copy(rv.owner.op)
     op.initial_value = value
@@ -62,10 +60,7 @@ def at_support_points(rvs: Collection[TensorVariable]) -> Iterator[None]:
 
 @contextmanager
 def beginning(start: str) -> Iterator[None]:
-    """If ``start`` is "prior", start variables added to the model in this context at draws.
-
-    Those that :func:`begin_at` was called for stay.
-    """
+    """If ``start`` is "prior", start variables added in this context at draws."""
     model = pm.modelcontext(None)
     known = set(model.free_RVs)
     yield

@@ -81,10 +81,7 @@ def is_a(rv: Variable, *kinds: type) -> bool:
 
 @cache
 def _is_stated_for(density: Callable[..., Any], kind: Any) -> bool:
-    """Whether PyMC or this package registers a density for operations of a kind.
-
-    PyMC registers the method ``logp`` of a distribution inside a function of its own.
-    """
+    """Whether PyMC, inside a function of its own, or this package registers a density of a kind."""
     if not inspect.isfunction(density):
         return False
     method = inspect.getclosurevars(density).nonlocals.get("class_logp")
@@ -133,8 +130,7 @@ def potential_on(model: pm.Model, rv: TensorVariable) -> Variable | None:
 def is_onto(model: pm.Model, rv: TensorVariable, support: Support) -> bool:
     """Whether the values that a model may hold for a variable cover its support.
 
-    Without a transform, the density is zero outside the support. Data of an observed variable
-    with a transform are not its values: PyMC transforms them.
+    Data of an observed variable with a transform are not its values: PyMC transforms them.
     """
     transform = model.rvs_to_transforms.get(rv)
     if transform is None or rv not in model.free_RVs:

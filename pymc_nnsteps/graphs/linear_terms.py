@@ -28,9 +28,8 @@ MOST_JOINED = 4000
 class Link:
     """Output axis that carries axis ``axis`` of a variable, entry by entry.
 
-    With ``index`` (an integer vector), entry ``i`` of the output axis carries entry ``index[i]``.
-    With ``inner``, it carries further axes of the variable too, flattened; ``axis`` is the
-    outermost. Such links exist only inside the reader of affine forms.
+    Entry ``i`` carries entry ``index[i]``. With ``inner``, inside the reader of affine forms, it
+    carries further axes too, flattened.
     """
 
     axis: int
@@ -48,11 +47,7 @@ Links = tuple[Link | None, ...]
 
 @dataclass(frozen=True)
 class PickedRows:
-    """Rows of a coefficient, picked from an array with fewer rows.
-
-    The source has an axis of rows, then the axes of the variable; the index, an integer vector,
-    tells the row for each entry of the output's only axis.
-    """
+    """Rows of a coefficient: the source (rows, axes of the variable), and the row of each entry."""
 
     source: TensorVariable
     index: TensorVariable
@@ -60,10 +55,10 @@ class PickedRows:
 
 @dataclass(frozen=True)
 class Term:
-    """One variable's part of an affine map.
+    """One variable's part: ``out[o] = factor[o] * sum_a coefficient[o, a] * v[a]``.
 
-    ``out[o] = factor[o] * sum_a coefficient[o, a] * v[a]``, where an output axis with a
-    :class:`Link` fixes an axis of the variable instead of leaving it to the sum.
+    An output axis with a :class:`Link` fixes an axis of the variable instead of leaving it to the
+    sum.
     """
 
     links: Links  # one per output axis
@@ -169,11 +164,7 @@ def apply_along(
     rv: TensorVariable,
     operation: Callable[[TensorVariable], TensorVariable],
 ) -> TensorVariable:
-    """Coefficient of a linear operation that mixes, selects or repeats entries along some axes.
-
-    It operates on arrays with the axes of ``source``, whose map is given, and perhaps more after
-    them.
-    """
+    """Coefficient of a linear operation that mixes, selects or repeats entries along some axes."""
     axes = list(axes)
     whole = cut_links(term, axes, rv).whole().coefficient
     shape: list[Length] = list(whole.shape)
@@ -230,10 +221,7 @@ def _times(coefficient: TensorVariable, factor: TensorVariable) -> TensorVariabl
 
 
 def add(rv: TensorVariable, terms: Mapping[TensorVariable, Term], term: Term) -> Term:
-    """Add a term to the term of the same variable in ``terms``, if any.
-
-    An axis that only one of them carries along is summed over in both.
-    """
+    """Add a term to that of the same variable; an axis that one alone carries is summed over."""
     if rv not in terms:
         return term
     term, other = term.whole(), terms[rv].whole()
@@ -283,10 +271,7 @@ def split_axis(array: TensorVariable, axis: int, lengths: Sequence[Length]) -> T
 
 
 def contract(term: Term, axis: int, matrix: TensorVariable, rv: TensorVariable) -> Term:
-    """Sum output axis ``axis`` against the last axis of a matrix; the second last replaces it.
-
-    Batch axes of the matrix align with the output's.
-    """
+    """Sum output axis ``axis`` against the last axis of a matrix, whose batch axes align."""
     link, term = term.links[axis], term.whole()
     if link is not None and (link.index is not None or (link.inner and term.varies_along(axis))):
         term, link = cut_link(term, axis, rv), None

@@ -100,10 +100,7 @@ def constant(value: float) -> PiecewiseFunction:
 
 
 def combine(operation: Callable[..., Line], *functions: PiecewiseFunction) -> PiecewiseFunction:
-    """Apply an operation on lines piece by piece, and merge equal neighbours.
-
-    The pieces end at the knots of the functions, and where lines cross each other or zero.
-    """
+    """Apply an operation on lines piece by piece, between knots and crossings."""
     pairs = combinations([ZERO, *(line for f in functions for line in f.lines)], 2)
     roots = [(d - c) / (a - b) for (a, c), (b, d) in pairs if a != b]
     own = [knot for f in functions for knot in f.knots]

@@ -1,6 +1,6 @@
 """Models of named dimensions in plain tensors, which readers and steps take in their place."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from operator import is_
 from typing import Any
 
@@ -78,6 +78,20 @@ Restate = Callable[[Variable, dict[Variable, Variable]], Any]
 """An expression of a model as that of another, given what is made of others, which it adds to."""
 
 
+def restated(
+    expression: Variable,
+    made: dict[Variable, Variable],
+    outputs: Callable[[Apply, list[Variable]], list[Variable]],
+) -> Any:
+    """An expression with other outputs of its nodes, given their inputs; they are added to made."""
+    if expression not in made and isinstance(getattr(expression.owner, "op", None), ViewOp):
+        [expression] = expression.owner.inputs
+    for node in io_toposort(list(made), [expression]):
+        given = [made.get(each, each) for each in node.inputs]
+        made.update(zip(node.outputs, outputs(node, given), strict=True))
+    return made.get(expression, expression)
+
+
 def added(
     to: pm.Model, model: pm.Model, variable: Any, made: dict[Variable, Variable], restate: Restate
 ) -> Any:
@@ -127,26 +141,18 @@ def _map_alike(named: Any, plain: Any, rv: TensorVariable) -> bool:
 
 
 def _lowered(expression: Variable, made: dict[Variable, Variable]) -> TensorVariable:
-    """An expression in plain tensors; its parts are added to those made.
-
-    Nodes are lowered one by one, so that expressions share the parts that they have in common.
-    """
-    if expression not in made and isinstance(getattr(expression.owner, "op", None), ViewOp):
-        [expression] = expression.owner.inputs
+    """An expression in plain tensors, lowered node by node so that parts are shared."""
     for leaf in ancestors([expression], made):
         if isinstance(leaf, Constant) and isinstance(leaf.type, XTensorType):
             made[leaf] = pt.constant(leaf.data)
-    for node in io_toposort(list(made), [expression]):
-        made.update(zip(node.outputs, _lowered_outputs(node, made), strict=True))
-    found = made.get(expression, expression)
+    found = restated(expression, made, _lowered_outputs)
     if isinstance(found.type, XTensorType):
         raise NotConjugate(f"{expression} has no form in plain tensors.")
-    return found  # type: ignore[return-value]
+    return found
 
 
-def _lowered_outputs(node: Apply, made: Mapping[Variable, Variable]) -> list[Variable]:
+def _lowered_outputs(node: Apply, given: list[Variable]) -> list[Variable]:
     """Outputs of a node in plain tensors, given its inputs in these."""
-    given = [made.get(each, each) for each in node.inputs]
     if not any(isinstance(each.type, XTensorType) for each in (*node.inputs, *node.outputs)):
         if all(map(is_, given, node.inputs)):
             return node.outputs

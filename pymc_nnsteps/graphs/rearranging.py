@@ -75,7 +75,7 @@ def integer_indices(indices: Sequence[Any]) -> Index:
 
 @dataclass(frozen=True)
 class IndexArrays:
-    """Integer arrays, not negative, with axes that broadcast, that index axes of a source at once.
+    """Integer arrays, not negative, that broadcast and index axes of a source at once.
 
     In the result their axes begin at a position.
     """
@@ -220,10 +220,7 @@ def _embedded(
     put: Callable[[TensorVariable, Any], TensorVariable],
     rv: TensorVariable,
 ) -> Term:
-    """Extend a map of a part of a target to the target, with zeros elsewhere.
-
-    ``kept`` holds the axis of the target for each axis of the part, None where it is not whole.
-    """
+    """Extend a map of a part of a target, whose axes are ``kept`` or None, by zeros elsewhere."""
     term = cut_links(term.whole(), [i for i, axis in enumerate(kept) if axis is None], rv)
     coefficient = term.coefficient
     position = {axis: i for i, axis in enumerate(kept) if axis is not None}
@@ -266,11 +263,7 @@ def trivial_reshape(node: Any) -> list[Any] | None:
 
 
 def reshaped_axes(node: Any) -> Groups:
-    """Runs of axes of the input of a reshape, and the axes of its output that they become.
-
-    Both sides of a run have the same number of entries. Runs are as short as static types and the
-    graph of the new shape establish.
-    """
+    """Shortest runs of axes of a reshape's input, and the axes of its output that they become."""
     source, shape = node.inputs
     [out] = node.outputs
     before, after = source.type.shape, out.type.shape

@@ -51,7 +51,7 @@ from pymc_nnsteps.graphs.values import scalar_constant
 
 
 class MixesRows(ValueError):  # noqa: N818 (a finding more than an error)
-    """It is not established that each row of an expression depends on its own input row alone.
+    """It is not established that each row depends on its own input row alone.
 
     ``lacking`` is what has entries of its own along an axis, with which the rows are paired.
     """

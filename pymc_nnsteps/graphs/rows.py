@@ -36,8 +36,8 @@ def follow_rows(
 ) -> tuple[Any, RowAxis]:
     """Rebuild an expression for other inputs and find the axis of their rows in it.
 
-    ``known`` states what stands for a variable, and where the rows are in it. Others are replaced
-    by what :func:`instead` gives, such as their means, if that is not None.
+    ``known`` states what stands for a variable, and where its rows are; :func:`instead` may give
+    others.
     """
     done = dict(known)
     passed_on: dict[Variable, Variable | None] = {}
@@ -64,10 +64,7 @@ def follow_rows(
 
 
 def require_aligned(parameter: TensorVariable, place: RowAxis, n_axes: int) -> None:
-    """Check that a parameter has rows along the first axis of a law, or nothing there.
-
-    One that has rows has ``n_axes`` axes.
-    """
+    """Check that a parameter has rows along the first of ``n_axes`` axes, or none."""
     if place is None:
         if parameter.ndim == n_axes and n_axes and not parameter.type.broadcastable[0]:
             lacking = parameter, Rows(0)

@@ -34,8 +34,7 @@ State = tuple[Any, ...]
 def once_per_model[R](read: Callable[..., R]) -> Callable[..., R]:
     """Read a model once for as long as it stays as it is; further arguments are hashable.
 
-    Other variables, potentials, transforms, data containers and lengths of dimensions change a
-    model. Other values in a container do not.
+    Other variables, potentials, transforms, containers and lengths change it; other data do not.
     """
     found: WeakKeyDictionary[pm.Model, tuple[State, dict[Any, R]]] = WeakKeyDictionary()
 
@@ -118,11 +117,7 @@ def columns_of[Named: Variable](expression: Any, tables: Collection[Named]) -> N
 
 
 def parameters(rv: TensorVariable) -> tuple[TensorVariable, ...]:
-    """Distribution parameters of ``rv``; the inputs of an operation that does not name them.
-
-    Operations without named parameters are PyMC's for ``total_size`` and for vectors with missing
-    entries, and symbolic distributions without a signature.
-    """
+    """Distribution parameters of ``rv``; the inputs of an operation that does not name them."""
     node = rv.owner
     return tuple(node.op.dist_params(node) if _names_its_inputs(node.op) else node.inputs)
 
@@ -144,10 +139,7 @@ def _names_its_inputs(op: Op) -> bool:
 def dependents(
     expression: Variable, rvs: Collection[Variable], barriers: Collection[Variable] = ()
 ) -> set[Variable]:
-    """Variables in the graph of ``expression`` that the values of ``rvs`` enter.
-
-    The search stops at ``barriers``. A dependence on a variable's shape does not count.
-    """
+    """Variables before ``barriers`` that the values of ``rvs``, not their shapes, enter."""
     blocked = set(barriers).difference(rvs)
     found: set[Variable] = set()
     seen: set[Variable] = set()
@@ -175,11 +167,7 @@ def depends_on(
 
 
 def depends_on_random_data(model: pm.Model, rv: TensorVariable) -> bool:
-    """Whether ``rv`` or its data depend on draws outside the model's variables.
-
-    Each evaluation of the model draws them anew: minibatches, data augmentation, dropout. The
-    components of a mixture do not count.
-    """
+    """Whether ``rv`` or its data depend on draws outside the model, made anew at each call."""
     if not isinstance(rv.owner.op, RandomVariable):
         return False
     random_variables = set(model.basic_RVs)
@@ -245,10 +233,7 @@ def random_in(
 
 
 def children(model: pm.Model, rv: TensorVariable) -> tuple[TensorVariable, ...]:
-    """Random variables of ``model`` in whose parameters ``rv`` appears directly.
-
-    Symbolic distributions (mixtures, truncated variables, ...) are searched through all inputs.
-    """
+    """Random variables of ``model`` in whose parameters ``rv`` appears directly."""
     return tuple(child for child, parents in _parents(model).items() if rv in parents)
 
 

@@ -37,10 +37,7 @@ Shape = Sequence[int | None]
 def shapes_of(
     model: pm.Model, initial_point: Mapping[str, NDArray] | None = None
 ) -> dict[TensorVariable, tuple[int, ...]]:
-    """Shapes of the model's variables.
-
-    By default they follow from its data, or else from its initial point.
-    """
+    """Shapes of the model's variables, by default from its data or its initial point."""
     shapes: dict[TensorVariable, tuple[int, ...]] = {}
     if initial_point is None:
         stated = [rv.shape for rv in model.free_RVs]
@@ -88,11 +85,7 @@ def require_fitting_types(model: pm.Model, rv: TensorVariable) -> None:
 
 
 def require_fitting_data(model: pm.Model) -> None:
-    """Check that observed variables have the shape of their data.
-
-    ``pm.set_data`` exchanges inputs and targets one by one, as prediction requires. For sampling
-    they have to agree again.
-    """
+    """Check that observed variables have the shape of data that ``pm.set_data`` may exchange."""
     for rv in model.observed_RVs:
         value = model.rvs_to_values[rv]
         given = [parameter.shape for parameter in parameters(rv)] if is_univariate(rv) else []
@@ -128,10 +121,7 @@ def require_numbers(model: pm.Model) -> None:
 
 
 def _other_rows(model: pm.Model, rv: TensorVariable) -> str | None:
-    """Reason if parameters do not have the shape of a variable with missing entries.
-
-    PyMC selects the parameters of observed entries by a mask.
-    """
+    """Reason if parameters, selected by a mask, do not fit a variable with missing entries."""
     whole = model.named_vars.get(str(rv.name).removesuffix("_observed"))
     if whole not in model.deterministics or not is_univariate(rv):
         return None
@@ -241,10 +231,7 @@ def lengths(rv: TensorVariable) -> list[TensorVariable | int]:
 
 
 def present_length(array: TensorVariable, axis: int) -> int:
-    """Length of an axis of a random variable, or of what is computed from it entry by entry.
-
-    It is that at the present values of data and dims, and zero where these do not tell it.
-    """
+    """Length of an axis at the present values of data and dims; zero if these do not tell it."""
     if (static := array.type.shape[axis]) is not None:
         return static
     if isinstance(array.owner.op, Elemwise):
@@ -260,11 +247,7 @@ def present_length(array: TensorVariable, axis: int) -> int:
 
 
 def refuse_random_data(model: pm.Model) -> None:
-    """Check that the log density of a model is a function of its variables and data.
-
-    With :func:`pymc.Minibatch`, or a random variable outside the model, the log density differs
-    between evaluations.
-    """
+    """Check that a log density is a function of variables and data, unlike ``pm.Minibatch``."""
     roots = [*model.basic_RVs, *model.potentials, *observed_values(model).values()]
     drawn = {v.owner for v in ancestors(roots) if v.owner is not None and draws_at_random(v)}
     if drawn <= {rv.owner for rv in model.basic_RVs}:

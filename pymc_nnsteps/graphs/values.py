@@ -27,10 +27,7 @@ def typed_like(rv: TensorVariable, value: TensorVariable) -> TensorVariable:
 
 
 def substitute(expressions: Iterable[Variable], replacements: Mapping[Any, Variable]) -> list[Any]:
-    """Replace variables in expressions by others, which may have another type.
-
-    Nothing is replaced inside the replacements.
-    """
+    """Replace variables in expressions by others, not inside the replacements."""
     wanted = list(expressions)
     new: dict[Any, Any] = dict(replacements)
     for node in io_toposort(list(replacements), wanted):
@@ -49,10 +46,7 @@ def substitute(expressions: Iterable[Variable], replacements: Mapping[Any, Varia
 def substitute_given(
     expressions: Sequence[Variable], replacements: Mapping[Any, Variable]
 ) -> list[Any]:
-    """Replace variables in expressions of a model's random variables, all others of which stay.
-
-    An observed variable in an expression is its data, whatever its parameters depend on.
-    """
+    """Replace variables in expressions of random variables; observed ones are their data."""
     given: dict[Any, Variable] = {variable: variable for variable in random_in(expressions)}
     return substitute(expressions, given | dict(replacements))
 

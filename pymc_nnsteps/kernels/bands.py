@@ -23,11 +23,7 @@ PANEL = 64
 
 @jit
 def order_band(design: Array, lengths: Array) -> Array:
-    """Order of the entries in which those that a row of the design sees lie close to each other.
-
-    Of the axes of the d entries, whose lengths multiply to d, those come first of which a row of
-    the design (m, d) sees the smallest part.
-    """
+    """Order of the entries, of axes of these lengths, by which rows of the design are narrow."""
     # Where each entry stands along each axis.
     (m, d), n_axes = design.shape, len(lengths)
     place = np.empty((n_axes, d), np.int64)
@@ -58,11 +54,10 @@ def order_band(design: Array, lengths: Array) -> Array:
 
 @jit
 def sort_band(design: Array, weight: Array, order: Array) -> tuple[Array, Array, Array, int]:
-    """A design in units of its noise, with its rows in the order of the first entry they see.
+    """Sort the rows of a design (m, d), in units of its noise, by the first entry that each sees.
 
-    The design is (m, d). Returned are the order of its rows, the first entry that each of them then
-    sees (d if it sees none), the sorted design, and the largest distance between two entries that a
-    row sees.
+    Returned are the order, the first entries (d for none), the design, and the largest distance
+    between two entries that a row sees.
     """
     m, d = design.shape
     first, bandwidth, root = np.full(m, d), 0, roots_of(weight)
@@ -95,8 +90,8 @@ def factorise_band(
 ) -> tuple[Array, Array, Array]:
     """Cholesky factor L of ``P = diag(prior) + C^T C``, a panel of columns at a time.
 
-    Returned are P below its diagonal (d, d), L (d, d), which is NaN if there is none, and the
-    inverses of the triangles on the diagonal of L, one below the other (d, PANEL).
+    Returned are P below its diagonal, L (NaN if there is none), both (d, d), and the inverses of
+    the triangles on the diagonal of L, (d, PANEL).
     """
     d = len(prior)
     matrix, factor = np.zeros((d, d), design.dtype), np.zeros((d, d), design.dtype)
@@ -140,13 +135,9 @@ def draw_banded(
 ) -> tuple[Array, Array, Array]:
     """Draw ``N(P^{-1} h, P^{-1})``, ``P = diag(prior) + C^T diag(w) C``, the same for all labels.
 
-    What rows of the design do not see together stays zero in P and in its factor; entries are put
-    into an order in which the rest is a band along the diagonal.
-
-    The design is (m, d), the response (labels, m), the mean (labels or 1, d), and ``noise``
-    standard normal (labels, d); ``h = C^T diag(w) response + prior mean``; lengths of the axes of
-    the block multiply to d. Returned are the draws (labels, d), and P and its factor in the order
-    of the band, as of :func:`factorise_band`.
+    Entries are put into an order in which P is a band. The design is (m, d), the response (labels,
+    m), the mean (labels or 1, d), standard normals (labels, d); ``h = C^T diag(w) response + prior
+    mean``. Returned are the draws (labels, d), and P and its factor as of :func:`factorise_band`.
     """
     (labels, d), m = noise.shape, len(design)
     order = order_band(design, lengths)
@@ -189,10 +180,9 @@ def draw_banded(
 
 @jit
 def draw_tridiagonal(diagonal: Array, above: Array, linear: Array, noise: Array) -> Array:
-    """Draw ``N(P^{-1} h, P^{-1})`` for a tridiagonal precision matrix P of each series.
+    """Draw ``N(P^{-1} h, P^{-1})`` for a tridiagonal P of each series; arrays are (series, times).
 
-    Arrays are (series, times): ``above[:, t]`` stands beside ``diagonal[:, t]`` and its last column
-    is not used, ``linear`` is h, and ``noise`` is standard normal.
+    ``above[:, t]`` stands beside ``diagonal[:, t]``, and its last column is not used.
     """
     n_times = noise.shape[1]
     out = np.empty_like(noise)
@@ -227,11 +217,10 @@ def draw_windows(
     response: Array,
     noise: Array,
 ) -> Array:
-    r"""Entries of which no two observations see the same, drawn for each label.
+    r"""Draw entries of which no two observations see the same, for each label.
 
-    With the entries of window k, :math:`v \sim N(u, S)` and
-    :math:`y_k \sim N(a^T v, V_k)`, where S is diagonal, :math:`g = a^T S a` and standard normals
-    :math:`\xi`,
+    With the entries of window k, :math:`v \sim N(u, S)`, S diagonal, :math:`g = a^T S a`,
+    :math:`y_k \sim N(a^T v, V_k)` and standard normals :math:`\xi`,
 
     .. math::
 
@@ -239,12 +228,9 @@ def draw_windows(
         - \frac{q}{g} a^T S^{1/2} \xi \right], \qquad
         q = 1 - \sqrt{V_k / (V_k + g)}
 
-    has the mean and the covariance :math:`S - S a a^T S / (g + V_k)` of v given y (Piccioli et
-    al., Appendix G, where the root is misprinted).
-
-    Observation ``window[j]`` sees entry j, none if that is negative; ``coefficient`` and
-    ``variance`` (d,) are a and the diagonal of S. Means and noise are (labels, d), responses
-    (labels, windows).
+    has the law of v given y (Piccioli et al., Appendix G, where the root is misprinted).
+    Observation ``window[j]`` sees entry j, none if negative; a and S are (d,), means and noise
+    (labels, d).
     """
     n_labels, d = noise.shape
     n_windows = len(observed_variance)

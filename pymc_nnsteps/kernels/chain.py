@@ -48,10 +48,7 @@ class LayerObservations[Of](NamedTuple):
 def add_layer_above(
     layers: Layers, above: int, sample: int, factor: Array, told: Array, linear: Array, gram: Array
 ) -> Array:
-    """Add what the layer above says, given its factor of ``P`` and ``h``: ``told``.
-
-    Returns ``R^T P^{-1} R``, which is subtracted.
-    """
+    """Add what the layer above tells, given its ``P`` and ``h``; return ``R^T P^{-1} R``."""
     width, d = len(factor), len(gram)
     prior, offset = layers.prior[above, sample], layers.offset[above, sample]
     gain = layers.gain[above, sample]

@@ -80,11 +80,7 @@ _BLAS_LOGGER = logging.getLogger("pytensor.tensor.blas")
 
 
 def c_by_default(compile_kwargs: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Options of :func:`pymc.pytensorf.compile` with a mode: C, or Numba without a C++ compiler.
-
-    A ``"mode"`` among the given ones is kept, without :data:`SPECIAL_MATRICES`, but for that of
-    ``pm.sample(backend="c")``.
-    """
+    """Options of :func:`pymc.pytensorf.compile` with a mode: C, or Numba without a C++ compiler."""
     options = {} if compile_kwargs is None else compile_kwargs
     mode = options.get("mode", CVM)
     if mode is CVM and not pytensor.config.cxx:
@@ -139,10 +135,7 @@ class Replace(GraphRewriter):
 
 
 def given_copies(node: Apply) -> list[Variable] | None:
-    """Draws of SciPy with copies of parameters.
-
-    It broadcasts them to arrays that it may write to, and fails if they are constants, or views.
-    """
+    """Draws of SciPy with copies of parameters, which may be constants and views."""
     if not isinstance(node.op, ScipyRandomVariable):
         return None
     parameters, copied = node.op.dist_params(node), InPython(deep_copy_op)
@@ -207,10 +200,7 @@ def _is_slow_in_python(node: Apply) -> bool:
 
 
 def kept_aside(node: Apply) -> list[Variable] | None:
-    """What is in graphs that most chains never evaluate, hidden from PyTensor.
-
-    It would rewrite and build them, which takes as long as a sweep's own graph.
-    """
+    """Hide graphs that most chains never evaluate: PyTensor would rewrite and build them."""
     return InPython(node.op).in_place_of(node).outputs if isinstance(node.op, UnlessLost) else None
 
 
@@ -304,10 +294,7 @@ def multiplied(node: Apply) -> list[Variable] | None:
 
 
 def of_matrix(node: Apply, *, in_numba: bool = False) -> list[Variable] | None:
-    """A function of float64 matrices (and numbers) for one of numbers.
-
-    The larger of two is replaced in float32 too, and in Numba all are.
-    """
+    """A function of float64 matrices (and numbers) for one of numbers."""
     if not _is_elemwise(node, *(IN_NUMBA if in_numba else OF_MATRICES)):
         return None
     [old], dtypes = node.outputs, {x.type.dtype for x in (*node.outputs, *node.inputs)}
@@ -323,11 +310,7 @@ def _is_elemwise(node: Apply, *kinds: type[ScalarOp]) -> bool:
 
 @contextmanager
 def without_bookkeeping() -> Iterator[None]:
-    """Make and compile graphs in two thirds of the time.
-
-    PyTensor would note at each node the lines of code that made it, which are the package's own,
-    and Python would look through all nodes for garbage after each few thousand new ones.
-    """
+    """Make graphs faster: without notes of the code that made each node, or garbage collection."""
     collects = gc.isenabled()
     gc.disable()
     try:
@@ -340,10 +323,7 @@ def without_bookkeeping() -> Iterator[None]:
 
 @contextmanager
 def without_blas_notice() -> Iterator[None]:
-    """Compile without being told that PyTensor links no BLAS of its own.
-
-    Installed by pip it uses NumPy's, which is as fast.
-    """
+    """Compile without being told that PyTensor links no BLAS of its own: it uses NumPy's."""
 
     def is_not_about_blas(record: logging.LogRecord) -> bool:
         return "NumPy C-API based implementation for BLAS" not in record.getMessage()

@@ -50,8 +50,7 @@ FAILS = "FAILS"
 def code_of(node: Apply, *, in_graph: bool = False) -> str | None:
     """C++ code of an ``Elemwise``'s loop, without its name; None if it is not one of pure numbers.
 
-    In ``graphs.hpp`` (``in_graph``) any number of arrays may be, integers may be divided (an error
-    is thrown for a zero), and functions that PyTensor has in C stand ahead.
+    ``in_graph`` allows any number of arrays, division of integers, and support code.
     """
     variables = [*node.inputs, *node.outputs]
     if any(v.type.dtype not in TYPES for v in variables):
@@ -167,10 +166,7 @@ class Loop(Op):
 
 
 class UseLoops(GraphRewriter):
-    """Replace all :class:`~pytensor.tensor.elemwise.Elemwise` that can be.
-
-    Their loops are built together with all kernels that the graph is known to call.
-    """
+    """Replace all ``Elemwise`` that can be; loops are built together with all kernels."""
 
     @override
     def apply(self, fgraph: FunctionGraph) -> None:

@@ -22,11 +22,7 @@ TIMES_WIDER = 100.0
 
 
 class Tails[Of](NamedTuple):
-    r"""Priors, Gaussian ones or Student-t ones, entry by entry.
-
-    Their log density is ``linear w - precision w^2 / 2 - order log(1 + w^2 / rate)``, and ``rate``
-    is proportional to a global scale.
-    """
+    """Log prior ``linear w - precision w^2 / 2 - order log(1 + w^2 / rate)`` of each entry."""
 
     # precision, linear: zero where the prior is a Student-t.
     precision: Of
@@ -49,10 +45,7 @@ class GatedPosition(NamedTuple):
 
 
 class GatedWorkspace(NamedTuple):
-    """What stays on a trajectory, and room for what is computed at a place.
-
-    Pairs of outputs (i, j), i not above j, are counted in the order of rows.
-    """
+    """What stays on a trajectory, and room for what is computed at a place."""
 
     inputs: Array  # shape (n_obs, d)
     # logit, logit_factor, level, level_factor of shape (units, n_obs): log odds of open gates where
@@ -99,10 +92,7 @@ class Laws[Of](NamedTuple):
 
 
 class GatedDensity(NamedTuple):
-    """What the smooth density depends on, and room for the weights where it was evaluated last.
-
-    Coordinates are those of :func:`place_in`.
-    """
+    """What the smooth density depends on, and room for the weights where it was evaluated last."""
 
     width: float
     scene: GatedWorkspace

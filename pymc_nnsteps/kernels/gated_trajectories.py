@@ -100,12 +100,7 @@ def information_of_rows(weights: GatedPosition, scene: GatedWorkspace) -> float:
 def fill_numbers(
     weights: GatedPosition, scene: GatedWorkspace, rows: Tails, slope: GatedPosition, numbers: Array
 ) -> None:
-    """Fill the numbers of the metric, means over units, where the density was evaluated.
-
-    The Fisher information of the response in ``x . w``, prior precisions of a unit's stretched
-    weights, squares of the other coordinates' slopes (for each output of its weights and its bias),
-    and of outgoing weights; the acceptance by what is exact is one as long as nothing has moved.
-    """
+    """Fill the numbers of the metric, means over units, where the density was evaluated."""
     (units, d), m, n_scales = weights.rows.shape, len(weights.bias), len(scene.scaled)
     of_scales = d + 1 + 2 * m
     numbers[:] = 0.0
@@ -173,10 +168,7 @@ def spread_by_unit(weights: GatedPosition, scene: GatedWorkspace) -> Array:
 
 @jit
 def open_behind(weights: GatedPosition, scene: GatedWorkspace, order: Array) -> Array:
-    """Covariance of the response given the gates of units before one, from the last in an order.
-
-    The covariances are (units + 1, m (m + 1) / 2, n_obs); the last one is given all gates.
-    """
+    """Covariances (units + 1, m (m + 1) / 2, n_obs) of the response given earlier gates."""
     (units, n_obs), m, n_pairs = scene.logit.shape, len(scene.mean), len(scene.total)
     behind = np.empty((units + 1, n_pairs, n_obs))
     fill_noise(weights, scene, behind[units])
@@ -218,9 +210,8 @@ def log_ratio_gates(
 ) -> float:
     """Log of the exact density of response and gates over the smooth one and that of their draw.
 
-    Gates are drawn, or else weighed as they are, unit by unit, each given those before it and the
-    moments of those behind it. Those that leave most open come first, since of these a Gaussian
-    says least. After the density.
+    Gates are drawn, or weighed as they are, unit by unit given those before: first those that leave
+    most open, of which a Gaussian says least.
     """
     (units, n_obs), m = gates.shape, len(scene.mean)
     residual, own, known = scene.response - scene.mean, np.empty(m), np.empty((m, m))
@@ -315,15 +306,11 @@ def move_gated_layer(
 ) -> MovedGatedLayer:
     """Follow one trajectory, and draw the gates at its end.
 
-    Outgoing weights, (m, units + 1), have the bias of each output last, with a Gaussian prior;
-    tails have the shapes (units, d) and (m, units + 1). The response of ``above`` is the one with
-    the biases; its weights are zero where it is not seen, and its design is not used. A row of
-    ``scaled``, (k, m), is 1 where a variance of the response is that of an output; a row of zeros
-    is none. ``gram`` is ``X^T X``, ``averages`` are the n_averages(d, m, k) numbers of the metric,
-    and ``rho``, (1,), is one minus the step size. Nothing moves where averages are zero, before
-    there are any, or rho is 1. There are ``units * (d + m + 1) + k + 2 + m`` normals; uniform
-    numbers (units, n_obs) refresh the gates, and three others stand for the length of the
-    trajectory, its acceptance, and whether there is one.
+    Outgoing weights, (m, units + 1), have the bias last; tails are (units, d) and (m, units + 1). A
+    row of ``scaled``, (k, m), is 1 where a variance of the response is that of an output.
+    ``averages`` are n_averages(d, m, k) numbers, zero before there are any; ``rho``, (1,), is one
+    minus the step size. There are ``units * (d + m + 1) + k + 2 + m`` normals; uniform numbers
+    (units, n_obs) refresh gates.
     """
     (units, d), n, last = layer.rows.shape, len(normal), len(averages) - 1
     start, probability, numbers = start_of(layer, outgoing, scaled, n), np.ones(2), averages.copy()

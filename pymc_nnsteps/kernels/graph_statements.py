@@ -242,10 +242,7 @@ def _exchanged(name: str, first: int, second: int, n: int) -> str:
 def _indices(
     op: Any, array: str, given: Sequence[Variable], names: Sequence[str]
 ) -> tuple[int, list[str], int]:
-    """How many axes come ahead of indices, places along those indexed, and the axes of places.
-
-    Truths along several axes are places along each of these.
-    """
+    """How many axes come ahead of indices, places along those indexed, and the axes of places."""
     kinds = [isinstance(index, slice) for index in op.idx_list]
     ahead, n = kinds.index(False), len(given)
     known = [slice(None)] * ahead, range(n), [slice(None)] * (len(kinds) - ahead - n)

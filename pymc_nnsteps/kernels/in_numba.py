@@ -32,13 +32,9 @@ def _nothing(context: Any, builder: Any, kind: KernelType, kernel: Kernel) -> An
 
 
 def jit(function: Callable[..., Any], stamp: str) -> Any:
-    """Compile, and keep the result on disk where there is a directory to write to.
+    """Compile under a stamp that changes with the functions called, and keep the result on disk.
 
-    ``fastmath`` is refused explicitly: a kernel would inherit it from the graph that calls
-    it, and its results would differ from backend to backend.
-
-    Numba stamps what it keeps with the text of the function's own file, where this stamp is to
-    change with the functions that it calls.
+    ``fastmath`` is refused: a kernel would inherit it from the graph that calls it.
     """
     kernel: Any = numba.njit(error_model="numpy", fastmath=False)(function)
     with contextlib.suppress(RuntimeError):
@@ -53,10 +49,7 @@ def inline(function: Callable[..., Any]) -> Any:
 
 
 def of_arrays(kernel: Kernel) -> Any:
-    """A kernel of the entries of named tuples, in place of these.
-
-    Numba has no closures over functions with any number of arguments, so its text is written.
-    """
+    """A kernel of the entries of named tuples, as text: Numba has no closures of many arguments."""
     function = inspect.unwrap(kernel)
     entries = [f"x{k}" for k in range(sum(map(len, parameters(function))))]
     kinds = function.__annotations__.values()

@@ -165,10 +165,7 @@ def fill_precision_of(fixed: Fixed, seen: QuadraticTerms, unit: Unit, sums: Samp
 def update_precision(
     fixed: Fixed, seen: QuadraticTerms, unit: Unit, new: Unit, samples: Array, sums: SampleSums
 ) -> bool:
-    """Fill P of new slopes: by the samples that change theirs, unless that loses digits.
-
-    Returns whether it does not.
-    """
+    """Fill P of new slopes by the samples that change; return whether that loses no digits."""
     curvature, slope, new_slope, change = seen.curvature, unit.slope, new.slope, sums.weight
     for k in range(len(samples)):
         n = samples[k]
@@ -304,30 +301,13 @@ def move_rows(
     normal: Array,
     uniform: Array,
 ) -> Moved:
-    r"""Move the rows of a layer's weights in turn, each with its pre-activations.
+    r"""Move the rows of a layer's weights in turn, each with its pre-activations (units, n_obs).
 
-    Unit ``a`` has pre-activations :math:`z_a = X w_a + e_a`, of which ``e_a`` stays. Where the
-    precision of a proposal cannot be told from a singular one, on the way there or back, the row
-    stays. What depends on a NaN becomes NaN.
-
-    In the letters of :mod:`pymc_nnsteps.moves.interweaving`, for a row and all samples:
-
-    =========================  =====================================================
-    name                       letter
-    =========================  =====================================================
-    ``fixed.noise``            :math:`e`
-    ``slope``, ``intercept``   :math:`s`, :math:`t`
-    ``level``                  :math:`\sigma(z)`
-    ``seen``                   :math:`g` and :math:`c`
-    ``linear``, ``mean``       :math:`P m` and :math:`m`
-    ``precision``, ``factor``  :math:`P` and its Cholesky factor, kept between passes
-    ``spread``                 :math:`\sqrt{1 - \rho^2}`
-    ``new``                    the unit at :math:`W_a'`
-    =========================  =====================================================
-
-    ``pre`` holds the ``z_a``, (units, n_obs); ``above`` has the variance of the activations' noise.
-    ``rho``, (units,), are autocorrelations of Crank-Nicolson proposals in [0, 1]; a row of one
-    stays. Normals are (passes, units, d), uniform numbers (passes, units).
+    The letters are those of :mod:`pymc_nnsteps.moves.interweaving`: ``fixed.noise`` is :math:`e`,
+    ``level`` :math:`\sigma(z)`, ``seen`` :math:`g` and :math:`c`, ``linear`` :math:`P m`,
+    ``spread`` :math:`\sqrt{1 - \rho^2}`. A row whose precision is nearly singular stays, as does
+    one with a ``rho``, (units,), of one. Normals are (passes, units, d), uniform numbers (passes,
+    units).
     """
     (units, d), n_obs = layer.rows.shape, len(layer.inputs)
     rows, pre = layer.rows.copy(), pre.copy()

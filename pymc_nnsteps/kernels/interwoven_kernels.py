@@ -32,10 +32,9 @@ from pymc_nnsteps.kernels.rows import (
 
 @jit
 def subtract_levels(column: Array, level: Array, residual: Array) -> None:
-    """Subtract what whitened outputs see of the activations of one channel.
+    """Subtract what outputs see of a channel's activations from the residuals (m, n_obs).
 
-    ``column`` is ``B``, (m, positions, n_obs or 1), ``level`` (n_obs * positions,), ``residual``
-    (m, n_obs).
+    ``column`` is ``B``, (m, positions, n_obs or 1), ``level`` (n_obs * positions,).
     """
     m, positions, n_columns = column.shape
     for i in range(m):
@@ -51,10 +50,9 @@ def subtract_levels(column: Array, level: Array, residual: Array) -> None:
 def change_design(
     inputs: Array, column: Array, slope: Array, new_slope: Array, design: Array
 ) -> None:
-    """Turn the :math:`u_{ni}` of slopes into those of others; equal ones cost nothing.
+    """Change the design (m * n_obs, d) from some slopes (n_obs * positions,) to others.
 
-    Inputs are (n_obs * positions, d), slopes (n_obs * positions,), ``column`` (m, positions, n_obs
-    or 1), and the design (m * n_obs, d).
+    Inputs are (n_obs * positions, d), ``column`` (m, positions, n_obs or 1).
     """
     m, positions, n_columns = column.shape
     n_obs, d = len(inputs) // positions, inputs.shape[1]
@@ -149,13 +147,10 @@ def move_kernels(
     normal: Array,
     uniform: Array,
 ) -> Moved:
-    """Move the kernels of a convolution in turn, each with its pre-activations.
+    """Move the kernels of a convolution in turn, as :func:`.interweaving.move_rows`.
 
-    As :func:`~pymc_nnsteps.kernels.interweaving.move_rows`, whose letters these are, but an image
-    has several positions, which what is seen of the image couples.
-
-    Inputs of the layer are patches, (n_obs * positions, d), and ``pre`` is (channels, n_obs *
-    positions). ``above`` has channels and positions in this order.
+    Inputs are patches, (n_obs * positions, d), and ``pre`` is (channels, n_obs * positions).
+    ``above`` has channels and positions in this order.
     """
     channels, d = layer.rows.shape
     m, positions, n_obs = len(above.design), above.design.shape[1] // channels, len(above.response)

@@ -47,8 +47,7 @@ class Address(int):
 class Kernel:
     """A function of arrays and numbers that is compiled for the types it is called with.
 
-    An inline one becomes a part of each kernel that calls it. In a fused one a product and a sum
-    may be one operation: that is faster and more accurate, and other digits than Numba's.
+    In a fused one a product and a sum may be one operation: faster, with other digits than Numba's.
     """
 
     def __init__(
@@ -108,11 +107,7 @@ class Kernel:
         return found[0] if found else None
 
     def bound(self, types: str | None, *, draws: bool = False) -> Callable[..., Any]:
-        """The same for arguments of these types, without Python where it is built for them.
-
-        One that ``draws`` fills an array of the first parameter's shape, and gives the generator
-        and the array.
-        """
+        """The same for these types, without Python; one that ``draws`` fills an array."""
         if types is None or not pytensor.config.cxx:
             return self
         self._prepare(types)
@@ -314,10 +309,7 @@ optdb.register("pymc_nnsteps_numba", _StateFunctions(), "numba", position=0)
 
 
 def in_numba(kind: type[Op], function_of: Callable[[Any, Apply], Any]) -> None:
-    """State what graphs of Numba call for Ops of a kind.
-
-    It is kept under the Op's text and the types of its results.
-    """
+    """State what graphs of Numba call for Ops of a kind, by their text and results' types."""
 
     def named(op: Op, node: Apply, **options: Any) -> tuple[Any, str]:
         types = [v.type.dtype for v in node.outputs]

@@ -35,8 +35,8 @@ def stack_seen(
 ) -> None:
     """Fill in what is seen, in units of its standard deviation: rows (n, d), targets (n, labels).
 
-    The design (n, d) times the gain is seen with precisions ``weight``; zero: it is not seen. Both
-    may be of length one, as may either axis of the response (labels, n).
+    The design (n, d) times the gain is seen with precisions ``weight``, zero for none. These may be
+    of length one, as may either axis of the response (labels, n).
     """
     root = roots_of(weight)
     for i in range(len(rows)):
@@ -51,10 +51,7 @@ def stack_seen(
 
 @jit
 def stack_prior(prior: Array, mean: Array, rows: Array, targets: Array) -> None:
-    """Fill in the prior, in units of its standard deviation: rows (d, d), targets (d, labels).
-
-    Either axis of the mean, (labels, d), may be of length one.
-    """
+    """Fill in the prior in units of its standard deviation: rows (d, d), targets (d, labels)."""
     root = roots_of(prior)
     rows[:] = 0.0
     for j in range(len(root)):
@@ -65,12 +62,10 @@ def stack_prior(prior: Array, mean: Array, rows: Array, targets: Array) -> None:
 
 @jit
 def draw_by_reflections(rows: Array, targets: Array, noise: Array) -> Array:
-    r"""Draw ``N(P^{-1} A^T b, P^{-1})``, ``P = A^T A``, without forming either product.
+    """Draw ``N(P^{-1} A^T b, P^{-1})``, ``P = A^T A``, by Householder reflections of ``A``, (m, d).
 
-    With :math:`A = Q R` the draw is :math:`R^{-1} (Q^T b + \text{noise})`. Householder reflections
-    with pivoting of columns, and with the largest rows first, keep the digits of rows of very
-    different sizes (Cox and Higham, 1998). ``A`` is (m, d), ``b`` (m, labels), noise standard
-    normal (labels, d). The draw is NaN if there is a NaN among these.
+    Pivoting, and the largest rows first, keep the digits of rows of different sizes (Cox and
+    Higham, 1998). ``b`` is (m, labels), noise (labels, d).
     """
     m, d = rows.shape
     labels = targets.shape[1]
@@ -152,11 +147,10 @@ def redraw_labels(
 ) -> Array:
     """Draw a block again where the factorisation that it was drawn by has lost digits.
 
-    ``matrix`` and ``factor``, (labels, k, k), are what was factorised and its Cholesky factor, NaN
-    if there is none. The design is (cases, n, d); weight, gain and response are (cases, n), as of
-    :func:`stack_seen`. ``index`` has the label of each case; if it is empty, the cases are the
-    labels. Block, prior, mean and noise are (labels, d). All but block, index and noise may be of
-    length one on their first axis.
+    ``matrix`` and ``factor``, (labels, k, k), are what was factorised and its factor. The design is
+    (cases, n, d); weight, gain and response (cases, n); ``index`` has the label of each case, or is
+    empty. Block, prior, mean and noise are (labels, d). Most may be of length one on their first
+    axis.
     """
     (labels, d), n = noise.shape, design.shape[1]
     out, redrawn = np.ascontiguousarray(block), False
@@ -201,10 +195,7 @@ def draw_from_rows(
     noise: Array,
     out: Array,
 ) -> None:
-    """Fill in a label's draw from the rows themselves, where a product of them loses digits.
-
-    The design is (n, d), weights and scores are (n,), the mean and noise (1, d).
-    """
+    """Fill in a label's draw from the rows (n, d) themselves, whose product loses digits."""
     n, d = design.shape
     response, one = np.zeros((1, n), design.dtype), np.ones(1, design.dtype)
     for i in range(n):
@@ -226,11 +217,10 @@ def draw_labels(
     mean: Array,
     noise: Array,
 ) -> Array:
-    """Draw ``N(P^{-1} h, P^{-1})`` with ``P = diag(prior) + C^T diag(w) C`` at each label.
+    """Draw ``N(P^{-1} h, P^{-1})``, ``P = diag(prior) + C^T diag(w) C``, at each label.
 
-    The design is (n, d), weights (not negative) and scores (weight times response) are (labels, n).
-    ``linear`` is ``h = C^T score + prior mean``, (labels, d), as are prior and standard normals;
-    the mean is that or (1, 1).
+    The design is (n, d), weights and scores (weight times response) are (labels, n); linear, prior
+    and normals (labels, d); the mean is that or (1, 1).
     """
     out, d = linear.copy(), design.shape[1]
     for label in range(len(out)):
@@ -265,16 +255,14 @@ def draw_few_rows(
 ) -> Array:
     r"""Draw what :func:`draw_labels` does by matrices of the rows, where these are few.
 
-    With :math:`v_0` from the prior of precision :math:`\Lambda`, standard normals e, and the
-    responses y of a label (Matheron's rule),
+    With :math:`v_0` from the prior and standard normals e (Matheron's rule),
 
     .. math::
 
         v = v_0 + \Lambda^{-1} C^T w^{1/2} M^{-1} (w^{1/2} (y - C v_0) - e),
         \qquad M = 1 + w^{1/2} C \Lambda^{-1} C^T w^{1/2}.
 
-    The design is (n, d), weights and scores are (labels, n), prior and mean (labels or 1, d).
-    Standard normals are ``error`` (labels, n) and ``noise`` (labels, d).
+    Weights, scores and ``error`` are (labels, n), ``noise`` (labels, d).
     """
     (labels, d), n = noise.shape, len(design)
     out, root, sharpness = np.empty_like(noise), roots_of(weight), roots_of(prior)
@@ -330,10 +318,9 @@ def draw_few_rows(
 
 @jit
 def draw_precisions(precision: Array, linear: Array, noise: Array) -> tuple[Array, Array]:
-    """Draw ``N(P^{-1} h, P^{-1})`` at each label, given the upper triangles of P, (labels, d, d).
+    """Draw ``N(P^{-1} h, P^{-1})`` given upper triangles P, (labels, d, d), and h, (labels, d).
 
-    ``linear`` is h, (labels, d). Returned with the draws are the Cholesky factors U in upper
-    triangles, ``P = U^T U``; NaN where there is none.
+    Returned with the draws are the Cholesky factors U, ``P = U^T U``; NaN where there is none.
     """
     factor, block = precision.copy(), linear.copy()
     for label in range(len(block)):

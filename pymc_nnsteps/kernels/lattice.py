@@ -38,10 +38,9 @@ def log_of_variances(
 def sum_over_variances(
     squares: Array, spread: Array, is_seen: Array, of_response: Array, of_activations: Array
 ) -> Array:
-    """Sums of ``log(v) + square / v`` over all entries, at each of m points of a lattice.
+    """Sums of ``log(v) + square / v`` over entries that are seen, at each of m points of a lattice.
 
-    At point j entries have variances ``v = of_response[j] + spread * of_activations[j]``. Of n
-    entries those count where ``is_seen`` is not zero.
+    At point j ``v = of_response[j] + spread * of_activations[j]``.
     """
     n_points, first = len(of_response), 0
     total, product = np.zeros(n_points), np.ones(n_points)
@@ -75,10 +74,7 @@ def pattern_of(weight: Array, n: int, first: Array, n_patterns: int) -> int:
 
 @inline
 def eliminate(covariance: Array, products: Array, first: int, end: int, m: int) -> float:
-    """Part of ``trace V^{-1} R`` of some of m outputs, whose regression the others are left less.
-
-    Upper triangles are overwritten; the determinant of V is the product of the diagonal.
-    """
+    """Part of ``trace V^{-1} R`` of some of m outputs; upper triangles are overwritten."""
     total = 0.0
     for i in range(first, end):
         pivot = covariance[i, i]
@@ -116,10 +112,9 @@ def order_seen(
     weight: Array, is_scaled: Array, spread: Array, products: Array, spreads: bool, seen: Array,
     known: Array, known_products: Array,
 ) -> tuple[int, int]:  # fmt: skip
-    """Order the outputs that are seen, those without the scale first.
+    """Order outputs that are seen, those without the scale first, which are eliminated if alike.
 
-    These are eliminated where they are the same at all points. Returns how many are, and how many
-    there are in all.
+    Returns how many are eliminated, and how many there are in all.
     """
     m, alike = 0, 0
     for turn in range(2):
@@ -146,11 +141,9 @@ def sum_over_covariances(
 ) -> Array:  # fmt: skip
     """Sums of ``log det V + r^T V^{-1} r`` over rows of q outputs, at m points of a lattice.
 
-    Sums are up to a constant. The weight, (n or 1, q), is the precision of the outputs' own noise,
-    zero where an output is not seen; rows of the same weights are taken together. Residuals are (n,
-    q), and ``spread``, (q, q), is the covariance of noise that outputs have in common. At point j
-    ``of_response[j]`` multiplies the variance of own noise of outputs where ``is_scaled`` is one,
-    and ``of_activations[j]`` the spread.
+    The weight, (n or 1, q), is the precision of own noise, zero for an output that is not seen;
+    residuals are (n, q), and ``spread``, (q, q), is the covariance of common noise. At point j
+    ``of_response[j]`` multiplies variances of scaled outputs, ``of_activations[j]`` the spread.
     """
     (n_obs, q), n_points, spreads = residual.shape, len(of_response), False
     for factor in of_activations:
@@ -190,10 +183,7 @@ def sum_over_covariances(
 
 @jit
 def choose_point(points: Array, log_density: Array, level: Array) -> Array:
-    """One of m points, with probabilities proportional to a density, by a uniform number (1,).
-
-    The density is zero where its logarithm is NaN.
-    """
+    """One of m points, by a density that is zero where its logarithm is NaN, and a uniform (1,)."""
     highest = -math.inf
     for value in log_density:
         highest = max(highest, value) if value == value else highest
@@ -231,11 +221,7 @@ class Lattices[Of](NamedTuple):
 def step_of_one(
     lattices: Lattices, place: int, count: float, squares: float, own: float, spread: float
 ) -> float:
-    """Shift of the logarithm of a scale.
-
-    Seen are ``count`` residuals of variance ``own + spread``, of which it moves the first part,
-    and their sum of squares. Where that is zero the scale would go to zero as well; it stays.
-    """
+    """Shift of the log of a scale of ``own``, given residuals of variance ``own + spread``."""
     if count > 0.0 and squares == 0.0:
         return 0.0
     points, prior, power = lattices.points[place], lattices.prior[place], lattices.power[0]
@@ -250,10 +236,9 @@ def step_of_one(
 def move_scales_of_groups(
     lattices: Lattices, count: Array, squares: Array, own: Array, spread: Array
 ) -> Array:
-    """Step in the scale of each of q groups of rows; shifts of the logarithms are returned.
+    """Shifts of the logs of the scales of q groups of rows, given their sums of squares.
 
-    A group has a number of rows, the sum of squares of their residuals, and their variance ``own``
-    as far as it is a matter of the scale; ``spread``, (1,), is the rest of the variance.
+    ``own`` is the variance that the scale multiplies; ``spread``, (1,), is the rest.
     """
     shift = np.empty(len(own))
     for g in range(len(own)):
@@ -274,11 +259,10 @@ def add_to_diagonal(inverse: Array, i: int, change: float, row: Array) -> None:
 def move_scales_of_outputs(
     lattices: Lattices, count: Array, squares: Array, own: Array, spread: Array
 ) -> Array:
-    """Step in the scale of each output, given the new scales of those before it.
+    """Shifts of the logs of the outputs' scales, each given the new ones before it.
 
-    ``squares``, (q, q), are products of the outputs' residuals, summed over rows, whose number is
-    ``count``. The variances ``own`` are a matter of the scales; ``spread``, (q, q), is the
-    covariance of noise that outputs have in common. Shifts of the logarithms are returned.
+    ``squares``, (q, q), are products of residuals summed over ``count`` rows; ``spread``, (q, q),
+    is the covariance of common noise.
     """
     q = len(own)
     shift, known, covariance, row = np.empty(q), np.empty((q, q)), spread.copy(), np.empty(q)

@@ -132,10 +132,9 @@ def fill_own(scene: LayerWorkspace, shift: Array, n: int, noise: Noise) -> None:
 
 @inline
 def invert_seen(own: Array, matrix: Array) -> float:
-    """Invert a covariance matrix of what is seen, by Gauss and Jordan; returns its log determinant.
+    """Invert a covariance matrix of what is seen, by Gauss and Jordan; return its log determinant.
 
-    What is not seen has variances of zero of its own: its rows and columns become zero. The log
-    determinant is NaN where the matrix is not positive definite.
+    Rows of variance zero become zero; the log determinant is NaN if it is not positive definite.
     """
     m, log_det = len(own), 0.0
     for i in range(m):

@@ -66,12 +66,10 @@ def n_averages(n_outputs: int, n_scales: int) -> int:
 def fill_numbers(place: LayerPosition, density: LayerDensity, numbers: Array) -> None:
     r"""Fill numbers of the Fisher information at a place, averaged over units and pairs of them.
 
-    With ``v_a`` the weights by which outputs see a unit, the mean of
-    :math:`\sigma'(z_{na})^2 v_a^T V_n^{-1} v_a`; for each pair of outputs, sums over samples of the
-    entry of :math:`V_n^{-1}` times the means of :math:`\sigma(z_{na})^2`, of
-    :math:`\sigma(z_{na}) \sigma(z_{nb})` and of :math:`\sigma(z_{na})`, and times one; for each
-    variance that is moved, half the sum of squares of the entries of :math:`V_n^{-1}` times those
-    of the response's own covariance that it multiplies.
+    The mean of :math:`\sigma'(z_{na})^2 v_a^T V_n^{-1} v_a`; for each pair of outputs, sums over n
+    of :math:`V_n^{-1}` times means of :math:`\sigma(z_{na})^2`, :math:`\sigma(z_{na})
+    \sigma(z_{nb})`, :math:`\sigma(z_{na})` and one; for each variance half the squares of
+    :math:`V_n^{-1}` times its part.
     """
     scene, noise = density.scene, density.noise
     forward(place, scene, density.activation)
@@ -175,15 +173,13 @@ def move_layer(
     normal: Array,
     uniform: Array,
 ) -> MovedLayer:
-    """Follow one trajectory.
+    """Follow one trajectory of weights, with pre-activations (units, n_obs).
 
-    ``pre`` is (units, n_obs). The design of ``above``, and ``prior``, are of each output's outgoing
-    weights, and of its bias if that is moved. The response is the one with the biases; its weights
-    are zero where it is not seen. A row of ``scaled``, (k, m), is 1 where a variance that is moved
-    is that of an output; a row of zeros is none. ``gram`` is ``X^T X``, ``averages``
-    are the n_averages(m, k) numbers of the metric, and ``rho``, (1,), is one minus the step size.
-    Nothing moves where averages are zero, before there are any, or rho is 1. There are ``units * d
-    + m * (units + 1) + k`` normals, and a uniform number for the length.
+    The design of ``above``, and ``prior``, are of outgoing weights, and of biases if these are
+    moved. A row of ``scaled``, (k, m), is 1 where a moved variance is that of an output.
+    ``averages`` are n_averages(m, k) numbers, zero before there are any; ``rho``, (1,), is one
+    minus the step size. There are ``units * d + m * (units + 1) + k`` normals, and a uniform number
+    for the length.
     """
     rows, (n_scales, m), log_ratio = weights.rows.size, scaled.shape, np.zeros(1)
     start, outgoing = weights.rows.copy(), above.design.copy().reshape(-1)

@@ -97,9 +97,9 @@ def leapfrog(
     slope: Array,
     velocity: Array,
 ) -> float:
-    """Move a place, momenta and the slope by one step, and return the log density at its end.
+    """Move a place, the momenta of its first coordinates and the slope by one step.
 
-    The first coordinates have momenta; others stay.
+    The result is the log density at its end.
     """
     p += 0.5 * size * slope
     fill_velocity(metric, p, velocity)
@@ -122,11 +122,10 @@ def follow(
     p: Array,
     slope: Array,
 ) -> tuple[float, float, int]:
-    """Move a place, momenta and the slope along a trajectory.
+    """Move along a trajectory, given up where the energy's error exceeds ``worst``.
 
-    It is given up where the energy's error exceeds ``worst``. Returned are the log density at its
-    end, the logarithm of what ``exp(-H)`` is multiplied by (minus infinity if it is given up), and
-    the number of steps.
+    Returned are the log density at its end, the log of what ``exp(-H)`` is multiplied by, and the
+    number of steps.
     """
     velocity = np.empty(len(p))
     begin, log_ratio, n, follows = log_density - fill_velocity(metric, p, velocity), 0.0, 0, True

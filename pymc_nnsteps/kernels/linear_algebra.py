@@ -27,10 +27,7 @@ TOO_PRECISE = (
 
 @jit
 def copy(source: Array, target: Array) -> None:
-    """``target[:] = source`` of vectors.
-
-    Numba compiles the error of an assignment of arrays that do not fit for seconds.
-    """
+    """``target[:] = source``: Numba compiles the error of an assignment for seconds."""
     for j in range(len(source)):
         target[j] = source[j]
 
@@ -84,10 +81,7 @@ def inner_product(x: Array, y: Array) -> float:
 
 @jit
 def try_to_factorise(matrix: Array) -> float:
-    """Overwrite the upper triangle with the Cholesky factor U, ``matrix = U^T U``.
-
-    Returns the last pivot; if that is not positive there is nothing of use in the matrix.
-    """
+    """Overwrite the upper triangle with U, ``matrix = U^T U``; return the last pivot."""
     n = len(matrix)
     pivot = 1.0
     for j in range(n):
@@ -122,10 +116,7 @@ def fill_factor(matrix: Array, factor: Array) -> float:
 
 @jit
 def factorise(matrix: Array) -> bool:
-    """Overwrite the upper triangle with the Cholesky factor of a positive definite matrix.
-
-    Returns False, with nothing of use in the matrix, if it holds a NaN.
-    """
+    """Overwrite the upper triangle with U, ``matrix = U^T U``; return whether that exists."""
     pivot = try_to_factorise(matrix)
     if pivot <= 0.0:
         raise np.linalg.LinAlgError(TOO_PRECISE)
@@ -233,11 +224,7 @@ def is_rounding(diagonal: Array, roots: Array) -> bool:
 
 @jit
 def refuse_lost(diagonal: Array, roots: Array, block: Array) -> Array:
-    """A block, if its precision is known from a factorisation.
-
-    ``diagonal`` (d,) is that of the sum of what the precision matrix was formed of, or NaN;
-    ``roots`` is that of the matrix's Cholesky factor, NaN if there is none.
-    """
+    """A block, if the diagonals of its precision (d,) and of its factor show no lost digits."""
     no_factor = np.isnan(roots).any() and not np.isnan(diagonal).any()
     if no_factor or is_rounding(diagonal, roots):
         raise np.linalg.LinAlgError(TOO_PRECISE)
@@ -246,10 +233,10 @@ def refuse_lost(diagonal: Array, roots: Array, block: Array) -> Array:
 
 @jit
 def add_products(start: Array, index: Array, weight: Array, first: Array, second: Array) -> Array:
-    """Add ``weight * first second^T`` of each row to the sums of its group, (groups, k * d).
+    """Sums (groups, k * d) of ``weight * first second^T`` over the rows of each group.
 
-    Row i belongs to group ``index[i]``; where there is no such group, all sums are NaN. Weight (n
-    or 1,), first (n or 1, k) and second (n or 1, d) may be common to all rows.
+    Row i belongs to ``index[i]``; an index of no group makes all NaN. Weight, first (n or 1, k) and
+    second (n or 1, d) may be common to all rows.
     """
     out = start.copy()
     groups, k, d = len(start), first.shape[1], second.shape[1]
@@ -270,10 +257,7 @@ def add_products(start: Array, index: Array, weight: Array, first: Array, second
 
 @jit
 def see_groups(index: Array, design: Array, entries: Array) -> Array:
-    """``entries[group]^T design`` of each row, (n, d); NaN for a row without such a group.
-
-    The design is (n or 1, k), the entries are (groups, k * d).
-    """
+    """``entries[group]^T design`` of each row, (n, d); NaN where there is no such group."""
     n, groups, k = len(index), len(entries), design.shape[1]
     d, varies = entries.shape[1] // k, int(len(design) > 1)
     out = np.zeros((n, d), entries.dtype)
@@ -313,10 +297,7 @@ def cholesky_by_lapack(dtype: str, *, lower: bool, overwrite: bool) -> Callable[
 def triangular_solve_by_lapack(
     dtype: str, *, lower: bool, unit: bool, overwrite: bool
 ) -> Callable[[Array, Array], Array]:
-    """A function from a triangular matrix and b to the solution, which is NaN where there is none.
-
-    ``unit`` takes the diagonal for ones.
-    """
+    """A function from a triangular matrix and b to the solution, NaN where there is none."""
     [trtrs] = scipy.linalg.get_lapack_funcs(("trtrs",), dtype=dtype)
 
     def solve(a: Array, b: Array) -> Array:

@@ -113,11 +113,7 @@ class TranslationUnit(NamedTuple):
 
 
 def build(units: Mapping[str, TranslationUnit]) -> None:
-    """Build those of several units, under their names, whose machine code is not there yet.
-
-    Those of the same flags become one file, which begins with their headers and has the name of
-    each.
-    """
+    """Build units whose machine code is missing, those of the same flags together."""
     if all(_path(name).exists() for name in units):
         return
     with lock_ctx(directory()):
@@ -279,10 +275,7 @@ MODULE_HEADERS = """\
 
 @functools.cache
 def module(file: Path) -> ModuleType:
-    """An extension module that a file of this package is the source of.
-
-    All that are in the same folder are built with it.
-    """
+    """An extension module of a source file; all of the same folder are built together."""
     sources = {
         each: f"namespace {each.stem} {{\n{each.read_text()}}}"
         for each in sorted(file.parent.glob("*.cpp"))

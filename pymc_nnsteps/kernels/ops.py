@@ -33,10 +33,7 @@ from pymc_nnsteps.kernels.thunks import storing
 
 
 class KernelOp(Op):
-    """A compiled kernel of arrays, the same in C and in Numba mode.
-
-    Its results have the numbers of axes ``ndims``, and the type of its last argument.
-    """
+    """A compiled kernel of arrays, in C and Numba; results have the last argument's type."""
 
     __props__ = ("module", "name", "ndims")
 
@@ -81,9 +78,7 @@ class KernelOp(Op):
 class UnlessLost(OpFromGraph):
     """A graph that is evaluated only where a factorisation has lost digits.
 
-    Otherwise the first input is the output. The second and the third are the matrices that were
-    factorised and their Cholesky factors, which are NaN where there is none. In Numba mode the
-    graph itself is to look at them.
+    Inputs are the usual output, the matrices that were factorised, and their Cholesky factors.
     """
 
     view_map = {0: [0]}  # noqa: RUF012

@@ -164,12 +164,9 @@ def draw_outgoing(
 ) -> Array:
     """Draw the weights that outputs see a layer through, unit by unit.
 
-    Those of a unit are drawn given activations of the unit that are drawn for them, and with those
-    of the other units integrated out (:mod:`pymc_nnsteps.moves.outgoing_weights`).
-
-    ``pre`` holds the ``z_a``, (units, n_obs); the offset of the activations' mean is (units, n_obs
-    or 1). The design of ``above`` is the present weights. Standard normals are ``noise`` (units,
-    n_obs) and ``normal`` (units, m).
+    Those of a unit are drawn given its activations, with other units' integrated out. ``pre``,
+    (units, n_obs), holds :math:`z`; the offset is (units, n_obs or 1); normals are ``noise``
+    (units, n_obs) and ``normal`` (units, m).
     """
     units, n_obs = pre.shape
     design, variance, m = above.design.copy(), above.variance, len(above.design)
@@ -231,11 +228,7 @@ def squares_on_lattice(
     spacing: float,
     squares: Array,
 ) -> None:
-    r"""Fill :math:`\sum_n [t_n - v \sigma(m_n + e_n \kappa)]^2`, :math:`\kappa = e^{-u}`.
-
-    On a piece it is a quadratic in :math:`\kappa`, whose three sums a sample changes at the point
-    from which on it is on its other piece: one pass over the samples for all points.
-    """
+    r"""Fill :math:`\sum_n [t_n - v \sigma(m_n + e_n e^{-u})]^2` at all points u of a lattice."""
     n_points = len(points)
     changes = np.zeros((n_points + 1, 3))
     constant, linear, quadratic = 0.0, 0.0, 0.0
@@ -294,10 +287,7 @@ def log_densities_at_points(
     sums_above: Array,
     log_density: Array,
 ) -> None:
-    """Fill ``log q`` under the flat density of the response's scale.
-
-    ``spread`` is ``v^2 tau`` of the unit, ``others`` that summed over the other units.
-    """
+    """Fill ``log q``; ``spread`` is ``v^2 tau`` of the unit, ``others`` that of the others."""
     for j in range(len(points)):
         factor = math.exp(points[j])
         grown = factor * factor
@@ -356,11 +346,8 @@ def move_units(
 ) -> MovedUnits:
     """Move all units in turn, from the first or from the last.
 
-    ``pre`` is (units, n_obs); slopes are those of the activation below and above zero. ``above``
-    has one output, whose weight is ``1 / D``, and as its design the present weights; ``keeps`` is 1
-    if ``D`` makes up for what a unit's noise adds to the response, 0 if it stays. Uniform numbers,
-    (units + 1, 3), are for each unit the spacing of its lattice, its place, and the choice of a
-    point; and the order.
+    ``pre`` is (units, n_obs); ``above`` has one output of weight ``1 / D``; ``keeps`` is 1 if ``D``
+    makes up for what a unit's noise adds to the response. Uniform numbers are (units + 1, 3).
     """
     units, n_obs = pre.shape
     rows, moved, outgoing = weights.rows.copy(), pre.copy(), above.design[0].copy()

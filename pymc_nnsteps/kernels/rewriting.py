@@ -178,11 +178,7 @@ def _of_all(query: RewriteDatabaseQuery, linker: type) -> Any:
 
 
 class KeptGraphs(GraphRewriter):
-    """A rewriter that takes rewritten graphs from files, and keeps them there.
-
-    The files are those of a query of rewrites and a kind of linker; attributes of operations that
-    play no part are left out of their keys.
-    """
+    """A rewriter that keeps rewritten graphs in files, by a query and a kind of linker."""
 
     def __init__(
         self,

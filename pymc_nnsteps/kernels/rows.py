@@ -74,10 +74,7 @@ class SampleSums(NamedTuple):
 
 @jit
 def whiten(above: Above, sample: int, first: int, factor: Array, whitened: Array) -> None:
-    """Fill U, ``U^T U = diag(w)^{-1} + C Sigma C^T``, and columns of ``B = U^{-T} C``.
-
-    Those of ``B`` from the first on that is asked for, as many as there is room for.
-    """
+    """Fill U, ``U^T U = diag(w)^{-1} + C Sigma C^T``, and ``B = U^{-T} C`` from a column on."""
     design, variance = above.design, above.variance
     weight = above.weight[sample]
     m, d = design.shape
@@ -105,10 +102,7 @@ def empty_whitened(above: Above) -> Array:
 
 @jit
 def whiten_samples(above: Above, first: int, whitened: Array, residual: Array) -> None:
-    """Fill ``B_a`` of the first unit and those after it, and overwrite residuals by ``U^{-T} e``.
-
-    ``whitened`` is (m, held, len(weight)); residuals are (m, n_obs), or (m, 0) if there are none.
-    """
+    """Fill ``B_a``, (m, held, len(weight)), and make residuals (m, n_obs or 0) ``U^{-T} e``."""
     m, units = above.design.shape
     held, n_whitened = min(whitened.shape[1], units - first), len(above.weight)
     root, seen, rest = np.empty((m, m)), np.empty((m, held)), np.empty(m)
@@ -197,11 +191,7 @@ def add_to(matrix: Array, sign: float, precision: Array, first_row: int, first_c
 def add_squares(
     sign: float, inputs: Array, samples: Array, sums: SampleSums, precision: Array
 ) -> None:
-    """Add ``X^T diag(w) X`` of some samples to the upper triangle, or subtract it.
-
-    The halves of many columns are multiplied on their own, which leaves out most of the rest.
-    Weights have the sign by which squares are added.
-    """
+    """Add ``X^T diag(w) X`` of some samples to the upper triangle; weights have the sign of it."""
     weight, left, right = sums.weight, sums.left, sums.right
     half, d = left.shape[1], len(precision)
     for first in range(0, len(samples), len(left)):
@@ -252,10 +242,9 @@ def log_ratio_prior(row: Array, new_row: Array, prior: Array, prior_linear: Arra
 def log_ratio_proposals(
     factor: Array, new_factor: Array, normal: Array, back: Array, spread: float
 ) -> float:
-    """``log q(w | w') - log q(w' | w)`` of normal proposals with precisions ``P / spread^2``.
+    """``log q(w | w') - log q(w' | w)`` of normals of precisions ``P / spread^2``.
 
-    Cholesky factors are those of P at w and at w'; ``normal`` is the noise of the proposal, and
-    ``back`` what w is beside the mean of the proposal back.
+    ``normal`` is the noise of the proposal, ``back`` what w is beside the mean of the way back.
     """
     total = 0.0
     for i in range(len(back)):

@@ -30,10 +30,7 @@ ACCESSORS = {
 
 
 class Pool:
-    """The threads of one BLAS library: functions that return their number and set it.
-
-    With ``by_thread``, as with OpenMP, each thread of Python has a number of its own.
-    """
+    """The threads of a BLAS library; ``by_thread`` if each thread of Python has its own number."""
 
     def __init__(
         self, read: Callable[[], int], write: Callable[[int], object], *, by_thread: bool
@@ -109,10 +106,6 @@ one_thread = _OneThread()
 
 
 def keep_one_thread_in_workers() -> None:
-    """Let a process that PyMC has made for a chain compute in one thread until it ends.
-
-    PyMC itself limits no threads of processes that are forked, and in others only those of the
-    libraries that are loaded before the step. Steps of PyMC beside ours gain as well.
-    """
+    """Let a process that PyMC has made for a chain, any step in it, compute in one thread."""
     if multiprocessing.current_process().name.startswith("worker_chain_"):
         one_thread.__enter__()

@@ -37,10 +37,7 @@ class Merging:
 
 
 def windows(sweeps: NDArray[np.integer]) -> list[NDArray[np.bool_]]:
-    """Records of the windows ``(N/2, N]``, ``(N/4, N/2]``, ..., the earliest first.
-
-    Windows with few records are left out.
-    """
+    """Records of the windows ``(N/2, N]``, ``(N/4, N/2]``, ..., the earliest first, if many."""
     ends: list[float] = [float(sweeps[-1])]
     while ends[-1] > 1:
         ends.append(ends[-1] / 2)
@@ -49,11 +46,9 @@ def windows(sweeps: NDArray[np.integer]) -> list[NDArray[np.bool_]]:
 
 
 def merging(sweeps: NDArray[np.integer], chain: Array, reference: Array) -> Merging:
-    """Compare a chain with one in equilibrium, by the means of a test function in windows.
+    """Compare a chain with one in equilibrium at the same sweeps, by means in windows.
 
-    The rule is that of the notes of :func:`~pymc_nnsteps.lab.thermalize`; the error of a chain that
-    has not arrived would take its approach for noise. Both have values of shape (n_records,) at
-    increasing ``sweeps``.
+    The rule is that of the notes of :func:`~pymc_nnsteps.lab.thermalize`.
     """
     parts = windows(sweeps)
     if len(parts) < FEWEST_WINDOWS:

@@ -1,19 +1,11 @@
 r"""Exact posterior draws by rejection from the prior, for tiny problems and for tests.
 
-Exact draws by rejection need a proposal q with :math:`p(\theta) L(\theta) \le C q(\theta)`. The
-probability of a discrete observation is at most one. The density of a real one with location
-:math:`\mu` and scale s is at most its value at :math:`\mu`, a constant over s. Where s is fixed
-the prior serves as q. Where it is a power :math:`a v^p` of a positive variable, :math:`1/s` would
-have no bound, so that it goes into the proposal:
-
-.. math::
-
-    q(v) \propto p(v) \prod_i s_i^{-1} \propto p(v)\, v^k, \qquad k = -\sum_i p_i,
-
-which for a Gamma or inverse Gamma prior is one again, with another shape. If the prior of v has a
-scale t of its own, integrating :math:`v^k` leaves :math:`t^k`, which in the same way goes into the
-proposal of the variables that t depends on (Neal, *Neural Network Models Implemented in the
-Flexible Bayesian Modelling Software*, eq. 69, for two levels of precisions).
+A proposal q with :math:`p(\theta) L(\theta) \le C q(\theta)` is needed. The probability of a
+discrete observation is at most one. The density of a real one with scale s is at most its value at
+its location, a constant over s. If s is fixed, the prior serves as q. If it is a power of a
+positive variable v with a Gamma or inverse Gamma prior, the factor :math:`1/s = v^{-p}` of each
+observation goes into the proposal of v, which is of the same family with another shape (Neal,
+*Neural Network Models Implemented in the Flexible Bayesian Modelling Software*, eq. 69).
 """
 
 import math
@@ -32,14 +24,14 @@ from numpy.typing import NDArray
 from pymc.backends.arviz import find_constants, find_observations
 from pymc.distributions.distribution import PartialObservedRV
 from pymc.logprob.basic import conditional_logp
-from pymc.logprob.utils import CheckParameterValue, local_check_parameter_to_ninf_switch
+from pymc.logprob.utils import local_check_parameter_to_ninf_switch
 from pymc.progress_bar import create_simple_progress
 from pymc.pytensorf import compile
 from pytensor.graph.basic import Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.replace import vectorize_graph
 from pytensor.graph.rewriting.basic import in2out
-from pytensor.graph.traversal import ancestors, toposort
+from pytensor.graph.traversal import toposort
 from pytensor.tensor.random import basic as random
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.random.type import RandomGeneratorType
@@ -98,9 +90,8 @@ def rejection_sample(
 
     The bound is found for discrete observations (their probability is at most one) and for Normal,
     StudentT, Laplace and MvNormal ones of fixed scale. It is also found for Normal, StudentT and
-    Laplace observations whose scale is a power of positive variables with Gamma, inverse Gamma or
-    exponential priors, at any number of levels. These variables are then drawn from their prior
-    times a power, which comes from the factor :math:`\prod_i s_i^{-1}` of the likelihood.
+    Laplace observations whose scale is a power of variables with Gamma, inverse Gamma or
+    exponential priors of fixed parameters.
 
     Parameters
     ----------
@@ -130,7 +121,8 @@ def rejection_sample(
         reason.
     ValueError
         If an argument is invalid; if the log-likelihood of a try exceeds its bound; if the log
-        density is itself random; if vectors are partly observed.
+        density is itself random; if vectors are partly observed; if a prior cannot be drawn, as
+        with a negative scale.
     RuntimeError
         If ``max_tries`` tries gave fewer draws, or as soon as it is clear that they will; if a
         variable has no proper prior.
@@ -167,7 +159,8 @@ def rejection_sample(
     if not model.free_RVs:
         raise ValueError("model has no free variables to draw.")
     refuse_random_data(model)
-    bounded = _bounded(model, log_bound)
+    with declined_as("pass log_bound=, an upper bound of the log-likelihood; none is found"):
+        bounded = envelope(model, log_bound)
     rng = np.random.default_rng(random_seed)
     wanted = [*model.free_RVs, *model.deterministics]
     try_block = _compile(model, wanted, bounded, rng)
@@ -250,41 +243,34 @@ class Envelope:
     log_ratio: TensorVariable  # at most zero, in terms of the model's random variables
 
 
-def _bounded(model: pm.Model, log_bound: float | None) -> Envelope:
-    """What to propose from: the prior, where the bound of the log-likelihood is given."""
+def envelope(model: pm.Model, log_bound: float | None = None) -> Envelope:
+    """A bound of the likelihood: one that is given, or of the density at its mode."""
+    densities = log_densities(model)
     if log_bound is not None:
-        bound, densities = finite_number("log_bound", log_bound), log_densities(model)
+        bound = finite_number("log_bound", log_bound)
         terms = [*map(densities.get, model.observed_RVs), *model.potentials]
         return Envelope({}, reduce(add, (term.sum() for term in terms)) - bound)
-    try:
-        return envelope(model)
-    except NotConjugate as reason:
-        raise NotConjugate(
-            f"rejection_sample finds no bound of the likelihood: {reason}; pass log_bound, an "
-            "upper bound of the log-likelihood."
-        ) from None
-
-
-def envelope(model: pm.Model) -> Envelope:
-    """Bound the likelihood of a model."""
     if model.potentials:
         raise NotConjugate(f"the potential {describe(model.potentials[0])} has no known bound")
+    free = set(model.free_RVs)
     powers: dict[TensorVariable, NDArray[np.floating]] = {}
     ratios = []
-    densities = log_densities(model)
-    free = set(model.free_RVs)
     for y in model.observed_RVs:
         log_density = densities[y]
         if y.dtype not in discrete_dtypes:
             if stated_in(y.owner.inputs, model.basic_RVs).isdisjoint(free):
                 continue
-            mode = _mode(model, y)
-            log_density -= pm.logp(y, mode, warn_rvs=False)
+            log_density -= pm.logp(y, _mode(model, y), warn_rvs=False)
             role = CHILDREN.get(prior_kind(model, y))
-            if role is not None:
-                _raise_scales(model, y, role.scale, -pt.ones_like(mode), powers)
+            scale = [] if role is None else [parameters(y)[role.scale]]
+            for v in stated_in(scale, model.basic_RVs) & free:
+                with declined_as(describe(v)):
+                    scaled = scaled_child(model, y, v)
+                each = -pt.as_tensor(scaled.form.exponent)
+                power = _evaluated(model, summed(each, scaled.form, v, scaled.value))
+                powers[v] = powers.get(v, 0) + power
         ratios.append(log_density.sum())
-    proposals = {v: _tilted(model, v, powers) for v in reversed(model.free_RVs) if v in powers}
+    proposals = {v: _tilted(model, v, power) for v, power in powers.items()}
     return Envelope(proposals, reduce(add, ratios, pt.zeros(())))
 
 
@@ -333,47 +319,24 @@ def _mode(model: pm.Model, y: TensorVariable) -> TensorVariable:
     return pt.broadcast_to(location, model.rvs_to_values[y].shape)
 
 
-def _raise_scales(
-    model: pm.Model,
-    child: TensorVariable,
-    position: int,
-    exponent: TensorVariable | NDArray[np.floating],
-    powers: dict[TensorVariable, NDArray[np.floating]],
-) -> None:
-    """Note the factor ``s**exponent`` of a child's scale with the variables s depends on."""
-    scale = parameters(child)[position]
-    for v in stated_in([scale], model.basic_RVs) & set(model.free_RVs):
-        with declined_as(describe(v)):
-            scaled = scaled_child(model, child, v)
-        powers_of_entries = pt.as_tensor(scaled.form.exponent * exponent)
-        power = _evaluated(model, summed(powers_of_entries, scaled.form, v, scaled.value))
-        powers[v] = powers[v] + power if v in powers else power
-
-
-def _tilted(
-    model: pm.Model, v: TensorVariable, powers: dict[TensorVariable, NDArray[np.floating]]
-) -> TensorVariable:
+def _tilted(model: pm.Model, v: TensorVariable, power: NDArray[np.floating]) -> TensorVariable:
     """A variable with the prior of ``v`` times a power of it."""
-    op, given, power = prior_kind(model, v, POSITIVE), parameters(v), powers[v]
-    rng, size = v.owner.inputs[0], v.owner.op.size_param(v.owner)
+    op, given = prior_kind(model, v, POSITIVE), parameters(v)
     if op not in (random.GammaRV, random.ExponentialRV, random.InvGammaRV):
         raise NotConjugate(
             f"the likelihood has no known bound under the prior of {describe(v)}, "
             f"{distribution(v)}; a scale needs a Gamma, Exponential or InverseGamma prior"
         )
+    if unknown := stated_in(given, model.basic_RVs) & set(model.free_RVs):
+        raise NotConjugate(f"the prior of {describe(v)} depends on {describe(unknown.pop())}")
     shape = pt.ones((), dtype=v.dtype) if op is random.ExponentialRV else given[0]
-    unknown = stated_in([shape], model.basic_RVs) & set(model.free_RVs)
-    if unknown:
-        raise NotConjugate(f"the shape of {describe(v)} depends on {describe(unknown.pop())}")
-    _raise_scales(model, v, len(given) - 1, power, powers)
     raised = shape - power if op is random.InvGammaRV else shape + power
     if np.any(_evaluated(model, raised) <= 0):
         raise NotConjugate(f"the likelihood is unbounded under the prior of {describe(v)}")
     draw = random.invgamma if op is random.InvGammaRV else random.gamma
-    _, value = draw(
-        raised, scale=given[-1], rng=rng, size=size, dtype=v.dtype, return_next_rng=True
-    )
-    return value
+    size = v.owner.op.size_param(v.owner)
+    rng = v.owner.inputs[0]
+    return draw(raised, scale=given[-1], rng=rng, size=size, dtype=v.dtype, return_next_rng=True)[1]
 
 
 def _evaluated(model: pm.Model, expression: TensorVariable) -> NDArray[np.floating]:
@@ -383,26 +346,14 @@ def _evaluated(model: pm.Model, expression: TensorVariable) -> NDArray[np.floati
 
 
 def _within_prior(model: pm.Model) -> TensorVariable:
-    """Zero, or minus infinity where a variable has no density although it can be drawn.
-
-    A transform may restrict a variable (to an order, an interval): it has no density outside. Nor
-    has it any where its parameters are impossible (a uniform with its bounds in the wrong order).
-    """
+    """Zero, or minus infinity for a draw that a transform, or its own density, excludes."""
     densities = log_densities(model)
-    possible = _checks([densities[rv] for rv in model.free_RVs])
+    possible = [(densities[rv] > -np.inf).all() for rv in model.free_RVs]
     for rv in model.free_RVs:
         transform = model.rvs_to_transforms[rv]
         if transform is not None:
-            value = transform.forward(rv, *rv.owner.inputs)
-            possible.append(~pt.isnan(value).any())
-    return pt.switch(pt.all(possible), 0.0, -np.inf) if possible else pt.zeros(())
-
-
-def _checks(densities: list[TensorVariable]) -> list[Any]:
-    """Conditions that parameters must meet for densities."""
-    nodes = toposort(densities)
-    checks = [node for node in nodes if isinstance(node.op, CheckParameterValue)]
-    return [condition for check in checks for condition in check.inputs[1:]]
+            possible.append(~pt.isnan(transform.forward(rv, *rv.owner.inputs)).any())
+    return pt.switch(pt.all(possible), 0.0, -np.inf)
 
 
 def _compile(
@@ -411,11 +362,9 @@ def _compile(
     """A function that makes a block of tries: values of ``wanted``, and log ratios."""
     observed = observed_values(model)
     outputs: list[Any] = [*wanted, bounded.log_ratio + _within_prior(model)]
-    places: dict[Any, Any] = {rv: rv.type() for rv in bounded.proposals}
-    known = {**observed, **places}
+    proposals = substitute(bounded.proposals.values(), observed)
+    known = {**observed, **dict(zip(bounded.proposals, proposals, strict=True))}
     outputs = substitute(outputs, known)
-    for rv, proposal in bounded.proposals.items():  # children before parents
-        outputs = substitute(outputs, {places[rv]: substitute([proposal], known)[0]})
     # What is impossible rejects a try: of the tries of a block each by itself.
     rejecting = in2out(local_check_parameter_to_ninf_switch)
     checked = FunctionGraph(outputs=outputs, copy_inputs=False)
@@ -457,25 +406,7 @@ def _vectorized(
     for rv, shape in zip(drawn, shapes, strict=False):
         op, rng = rv.owner.op, rv.owner.inputs[0]
         batch = shape[: rv.ndim - op.ndim_supp]
-        given = _possible(n, rv, copies) if copies else parameters(rv)
+        given = vectorize_graph(parameters(rv), copies) if copies else parameters(rv)
         # A copy, since PyTensor vectorises some Ops by the node of their input.
         copies[rv] = pt.tensor_copy(op.make_node(rng, (n, *batch), *given).outputs[1])
     return list(vectorize_graph(outputs, copies))
-
-
-def _possible(n: int, rv: TensorVariable, copies: dict[Variable, Any]) -> list[Any]:
-    """Parameters for the copies of a variable, those of another try where they are impossible.
-
-    With impossible ones NumPy would not draw at all. Such a try is rejected anyway.
-    """
-    given, value = list(parameters(rv)), rv.type()
-    density = pm.logp(rv, value, warn_rvs=False)
-    checks = [check for check in _checks([density]) if value not in ancestors([check])]
-    copied: Any = vectorize_graph([*given, pt.all([np.array(True), *checks])], copies)
-    *batched, possible = copied
-    if not possible.ndim:
-        return batched
-    tries = pt.switch(possible, pt.arange(n), pt.argmax(possible))
-    return [
-        new[tries] if new.ndim > old.ndim else new for old, new in zip(given, batched, strict=True)
-    ]

@@ -175,10 +175,7 @@ class AnyNumber(Conditional):
 
 @dataclass(frozen=True)
 class AnyScale(AnyNumber, ScaleLaw):
-    """Step of a positive number that scales its children, whatever its prior.
-
-    If it ``keeps``, it keeps its value where all children are zero, as more draws change them.
-    """
+    """Step of a positive scale of children, whatever its prior; it may keep where all are zero."""
 
     keeps: bool
 

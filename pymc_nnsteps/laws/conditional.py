@@ -72,10 +72,7 @@ class Conditional(ABC):
 
     @property
     def integrates_out(self) -> tuple[TensorVariable, ...]:
-        """Variables between the drawn ones and their children that the draw is not given.
-
-        They must be drawn afresh before another draw conditions on them.
-        """
+        """Variables that the draw is not given, and that must be drawn afresh after it."""
         return ()
 
     def group(self, model: pm.Model) -> Group:
@@ -102,11 +99,7 @@ class Conditional(ABC):
 
     @abstractmethod
     def draw(self, rng: Variable, shapes: Shapes) -> Draw:
-        """One draw, as a graph in terms of the model's other random variables.
-
-        Shapes at the time of compilation choose between forms of the same draw and do not change
-        its law.
-        """
+        """One draw, a graph of the model's other random variables; shapes choose its form."""
 
 
 def _names(rvs: Iterable[TensorVariable]) -> str:
@@ -138,11 +131,7 @@ class Move(Conditional):
 
 
 class Additive(Conditional):
-    """A conditional whose law depends on the children through sums over their entries.
-
-    The sums of some children can be computed apart from those of others and from the draw: if
-    rows are in shards (:mod:`pymc_nnsteps.sharded.shards`), where the rows are.
-    """
+    """A conditional that depends on children by sums over their entries, such as of shards."""
 
     @abstractmethod
     def link(self, child: TensorVariable, axis: int) -> Link | None:
@@ -152,10 +141,7 @@ class Additive(Conditional):
     def sums(
         self, rng: Variable, children: Collection[TensorVariable]
     ) -> tuple[Variable, tuple[TensorVariable, ...]]:
-        """Sums over the entries of one or several children, to be added to those of others.
-
-        The generator is for auxiliary variables of the children.
-        """
+        """Sums over the entries of children; the generator is for their auxiliary variables."""
 
     @abstractmethod
     def draw_given(self, rng: Variable, shapes: Shapes, sums: Sequence[TensorVariable]) -> Draw:
@@ -163,11 +149,10 @@ class Additive(Conditional):
 
 
 def require_free(model: pm.Model, rv: TensorVariable) -> None:
-    """Check that the full conditional of ``rv`` is the product of its prior and its children.
+    """Check that a full conditional is the product of the prior and the children.
 
-    It is not if the variable is not free, if a potential or the transform of a child depends on it,
-    if it or a child depends on data drawn anew in each evaluation of the model, or if the shapes of
-    a child and its data differ.
+    It is not with a potential, a child's transform, random data, or children of other shapes than
+    data.
     """
     if rv not in model.free_RVs:
         raise NotConjugate(f"{describe(rv)} is not a free random variable of the model")

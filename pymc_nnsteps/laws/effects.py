@@ -273,10 +273,7 @@ def _part(
     output: int | None,
     sums: Sequence[tuple[int, ...]],
 ) -> tuple[Part, int | None]:
-    """How the rows of a child see a variable, and which axis of the variable is that of groups.
-
-    Entries that sum to zero along another axis are seen by their coordinates.
-    """
+    """How the rows of a child see a variable, and its axis of groups; coordinates of sums."""
     if output is None:
         row = row_axis(child)
     else:
@@ -447,10 +444,7 @@ def _eliminated(
 def largest(
     model: pm.Model, groups: Iterable[Sequence[TensorVariable]], shapes: Shapes
 ) -> Effects | None:
-    """Join as many groups of variables as enter the same children linearly.
-
-    Those that enter several outputs are joined once effects of groups are found among them.
-    """
+    """Join as many groups of variables as enter the same children linearly."""
     effects: Effects | None = None
     drawn: tuple[TensorVariable, ...] = ()
     left = list(groups)

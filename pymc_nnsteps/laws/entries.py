@@ -42,11 +42,7 @@ def selected(
 def summed(
     array: TensorVariable, form: Monomial, rv: TensorVariable, target: TensorVariable
 ) -> TensorVariable:
-    """Sum of an array over all entries that share an entry of ``rv``, with the axes of ``rv``.
-
-    The array broadcasts to the target, whose entries are a power of entries of ``rv``; entries that
-    do not depend on it are left out.
-    """
+    """Sum of an array over the target's entries that share an entry of ``rv``, of its axes."""
     array = array.astype(rv.dtype)
     if form.where is not None:
         array = pt.switch(form.where, array, pt.zeros((), dtype=rv.dtype))

@@ -91,10 +91,7 @@ from pymc_nnsteps.random import polya_gamma
 
 @dataclass(frozen=True)
 class BinaryObservation(Child):
-    """Bernoulli or Binomial child: its logit and ``half = y - trials / 2``.
-
-    ``trials`` is None for a Bernoulli child.
-    """
+    """Bernoulli (``trials`` None) or Binomial child: its logit and ``half = y - trials / 2``."""
 
     half: TensorVariable
     logit: TensorVariable
@@ -217,10 +214,7 @@ class Gaussian(Additive):
 
 
 def match_gaussian(model: pm.Model, rvs: Sequence[TensorVariable]) -> Gaussian:
-    """Recognise the joint full conditional of ``rvs`` as Gaussian.
-
-    They have the same children and the same axes carried along by them.
-    """
+    """Recognise the joint full conditional of variables with the same children as Gaussian."""
     direct = children(model, rvs[0])
     if any(children(model, rv) != direct for rv in rvs):
         raise NotConjugate(f"{', '.join(map(describe, rvs))} do not have the same children")
@@ -276,10 +270,7 @@ def observe(
     rvs: Sequence[TensorVariable],
     deviations: Deviations = NO_DEVIATIONS,
 ) -> Child:
-    """Read how a child sees variables: by its mean, the mean of its logarithm, or its logit.
-
-    Variables that deviate from means of them by numbers that are kept count with these.
-    """
+    """Read how a child sees variables: by its mean, the mean of its logarithm, or its logit."""
     logit, moved = logit_of(child), [*rvs, *deviations.means]
     if logit is not None:
         offset, terms = _read_affine(model, child, logit, rvs, "logit", deviations)
@@ -365,10 +356,7 @@ def zero_sum_axes(rv: TensorVariable) -> tuple[int, ...]:
 
 
 def zero_sum_prior(model: pm.Model, rv: TensorVariable) -> tuple[TensorVariable, TensorVariable]:
-    """Mean and precision of the entries of ``pm.ZeroSumNormal`` before their sums are given.
-
-    Its law is that of independent ``N(0, s^2)`` given that their sum is zero.
-    """
+    """Mean and precision of entries of ``pm.ZeroSumNormal`` before their sums are given."""
     require_free(model, rv)
     require_support(model, rv, ZeroSumTransform)
     sigma, _ = parameters(rv)

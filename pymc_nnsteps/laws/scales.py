@@ -143,8 +143,7 @@ SQUARES: dict[type, Callable[..., Exponents]] = {
 class ScaleMixture:
     """A prior whose square is generalised inverse Gaussian given an auxiliary variable.
 
-    ``auxiliary`` has the exponents of the latter given the variable and the prior's parameters,
-    ``square`` those of the variable's square given the auxiliary variable and the parameters.
+    ``auxiliary`` has the exponents of that given the variable, ``square`` those of the square.
     """
 
     auxiliary: Callable[..., Exponents]
@@ -240,10 +239,7 @@ class Scaled:
     form: Monomial
 
     def evidence(self, rng: Variable, rv: TensorVariable, root: int) -> tuple[Variable, Exponents]:
-        """Add to the exponents of ``rv**root``, with the axes of ``rv``.
-
-        The child's own precision is drawn first.
-        """
+        """Add to the exponents of ``rv**root``; the child's own precision is drawn first."""
         given = [parameter.astype(rv.dtype) for parameter in parameters(self.child)]
         rate = self.form.exponent * self.role.power
         order = self.role.order(self.value, *given)

@@ -51,11 +51,7 @@ from pymc_nnsteps.random.standard_normal import standard_normal
 
 @dataclass(frozen=True)
 class Start:
-    r"""Means and precisions of a series, with axes that broadcast to the series' axes, time last.
-
-    ``first`` belongs to the first value, ``later`` to the steps that follow; ``slope`` is
-    :math:`\rho`, with a time axis of length one.
-    """
+    """Means and precisions of a series, time last: of the ``first`` value and ``later`` steps."""
 
     first: tuple[TensorVariable, TensorVariable]
     later: tuple[TensorVariable, TensorVariable]

@@ -243,10 +243,7 @@ def _final(
 def _point_of_a_line(
     chain: _DrawGraph, chosen: Any, point: Point, known: Mapping[Any, Any]
 ) -> Final:
-    """Law of a step on a line by a lattice: its density is read off at any points of the line.
-
-    That the step leaves this density invariant is taken for granted.
-    """
+    """Law of a step by a lattice on a line, whose density is taken for granted."""
     points, density_there, _ = chosen.owner.inputs
     raw, line = chosen.type(), points.type()
     [at] = graph_replace([density_there], {**known, points: line}, strict=False)

@@ -124,9 +124,6 @@ def _names(kinds: Collection[type]) -> str:
 
 
 def laws_of(model: pm.Model, rv: TensorVariable) -> list[Law]:
-    """Laws to ask about a variable, those of lower priority numbers first.
-
-    If no law knows its children, the first law for its prior, which gives the reason.
-    """
+    """Laws to ask about a variable, by priority, or the one that gives the reason for none."""
     of_prior = [law for law in laws_in_order() if law.is_for(model, rv)]
     return [law for law in of_prior if law.knows_children(model, rv)] or of_prior[:1]

@@ -41,10 +41,7 @@ LEAST_LOG = float(np.log(np.finfo("float64").tiny))
 def compare_laws(
     model: pm.Model, *, rtol: float | None, rng: np.random.Generator
 ) -> list[tuple[str, str, float]]:
-    """Compare the law of each block of a model with the model's own density, by :func:`compare`.
-
-    With the variables that are drawn together and their law comes the largest discrepancy.
-    """
+    """The largest discrepancy of each block's law and the model's density, by :func:`compare`."""
     rows = []
     with without_blas_notice():
         point = _random_point(model, rng)
@@ -84,11 +81,9 @@ def compare(
     rng: np.random.Generator,
     rtol: float | None = None,
 ) -> tuple[float, Point]:
-    """Compare the law of a draw with the model's own density at a point.
+    """Largest discrepancy of a law and the model's density at a point, relative to the tolerance.
 
-    The largest discrepancy between differences of log densities is relative to the tolerance; the
-    point has values of the drawn variables in the law's support. Laws that differ raise an
-    AssertionError with the variables and a child that the law misreads.
+    Laws that differ raise an AssertionError with the variables and a child that the law misreads.
     """
     try:
         return _compare(model, conditional, point, rng, rtol)

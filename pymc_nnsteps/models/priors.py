@@ -161,11 +161,7 @@ class Prior:
         return "x" * self.scale + text.rstrip(":")
 
     def mean_precision(self, n_sources: int) -> float:
-        """Mean ``omega`` of the common precision of weights that come from ``n_sources`` units.
-
-        It is ``width**-2``, times a factor with ``scale`` (Neal, eq. 26): the number of units if
-        their effects are normal, and a correction for heavy tails if they are not.
-        """
+        """Mean ``omega`` of the common precision of weights from so many units (eq. 26)."""
         omega = self.width**-2
         if not self.scale:
             return omega

@@ -150,8 +150,7 @@ class GaussianChain(Conditional):
 def propose_chains(context: Context) -> None:
     """Propose to draw layers jointly that follow each other.
 
-    Activations that are integrated out of another draw keep the fresh draw that must follow it,
-    but for the last layer, where a chain serves as well.
+    Layers whose fresh draw must follow another keep it, but for the last, where a chain serves too.
     """
     for chain in match_chains([block for block in context.blocks if isinstance(block, Gaussian)]):
         *_, last = chain.layers
@@ -162,11 +161,9 @@ def propose_chains(context: Context) -> None:
 
 
 def match_chains(blocks: Sequence[Gaussian]) -> list[GaussianChain]:
-    """Find layers among Gaussian blocks that can be drawn jointly, and gain by it.
+    """Layers among Gaussian blocks that can be drawn jointly and gain by it.
 
-    A layer has one axis of samples and one of units, and is seen through designs that all
-    samples share, with weights of their own; if no weights differ between samples, the layers
-    have draws that are cheaper by far one by one.
+    Others, whose weights are the same for all samples, are drawn far more cheaply one by one.
     """
     layers = [block for block in blocks if _is_layer(block)]
     pairs = [(layer, upper) for layer in layers for upper in layers if _leads_to(layer, upper)]

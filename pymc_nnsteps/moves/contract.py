@@ -87,10 +87,7 @@ class Context:
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> T | None:
-        """What is found of a move of a variable, or None, where the reason is kept.
-
-        ``moved`` is how, and ``interwoven`` may be asked for.
-        """
+        """What is found of a move ``moved`` of a variable, or None, where the reason is kept."""
         try:
             return find(*args, **kwargs)
         except NotConjugate as reason:
@@ -111,10 +108,7 @@ _TABLE: dict[int, Propose] = {}
 
 
 def proposes[P: Propose](priority: int) -> Callable[[P], P]:
-    """Enter the decorated function in the table of moves.
-
-    Those of lower numbers come first, and the others see what has become of the sweep.
-    """
+    """Enter the decorated function in the table of moves, those of lower numbers first."""
     if priority in _TABLE:
         raise ValueError(f"priority {priority} is that of another move; choose one beside it.")
 
@@ -147,13 +141,7 @@ def follows[M: Moves](priority: int) -> Callable[[M], M]:
 def order_scan(
     conditionals: Sequence[Conditional], scan: Scan, model: pm.Model
 ) -> list[Conditional]:
-    """Order conditionals for a sweep.
-
-    "sequential" keeps the model's order, from input to output. "parallel" draws the groups that
-    conditionals say they belong to (:class:`~pymc_nnsteps.laws.conditional.Group`) one
-    after another; within a group of a network no layer depends on another. Layers that are
-    collapsed stay together.
-    """
+    """Order conditionals: in the model's order, or "parallel" by groups, one after another."""
     if scan == "sequential":
         return list(conditionals)
     return sorted(conditionals, key=lambda conditional: conditional.group(model))
@@ -162,10 +150,7 @@ def order_scan(
 def check_scan(
     conditionals: Sequence[Conditional], given: Sequence[Collection[TensorVariable]]
 ) -> None:
-    """Check that no draw uses a variable after it was integrated out and before its fresh draw.
-
-    That draw must be a part of the same sweep, whose end is what is stored.
-    """
+    """Check that no draw uses a variable integrated out before its fresh draw in this sweep."""
     stale: dict[TensorVariable, Conditional] = {}
     for conditional, conditions in zip(conditionals, given, strict=True):
         for rv in stale.keys() & set(conditions):
@@ -186,10 +171,7 @@ def check_scan(
 
 
 def refreshed_after(conditionals: Sequence[Conditional]) -> list[int]:
-    """Numbers of draws after which all that was integrated out before is drawn afresh.
-
-    Up to there a sweep leaves the posterior invariant as the whole one does.
-    """
+    """Numbers of draws after which all that was integrated out before is drawn afresh."""
     stale: set[TensorVariable] = set()
     found = []
     for number, conditional in enumerate(conditionals[:-1], start=1):

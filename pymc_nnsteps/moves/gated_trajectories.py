@@ -250,10 +250,7 @@ class GatedTrajectories(Trajectory):
         return Tails(*(expand(with_labels(block, prior), {0: units}) for block in blocks))
 
     def _outgoing(self) -> tuple[TensorVariable, Tails[TensorVariable]]:
-        """Outgoing weights and the biases, which are zero where there are none, and their priors.
-
-        Each has the shape (m, units + 1).
-        """
+        """Outgoing weights and biases (zero if there are none), and priors, (m, units + 1)."""
         parts = zip(*(shrunk.tails() for shrunk in self.outgoing), strict=True)
         tails = [self.seen.by_output(of_each) for of_each in parts]
         zero, one = pt.zeros((len(self.scaled[0]), 1)), pt.ones((len(self.scaled[0]), 1))
@@ -288,10 +285,7 @@ def propose_gated_trajectories(context: Context) -> None:
 
 
 def find_gated_trajectories(move: InterwovenGates, context: Context) -> GatedTrajectories | None:
-    """The trajectories of a layer's weights.
-
-    None if activations behind closed gates have a mean beside zero.
-    """
+    """The trajectories of a layer's weights, if activations behind closed gates are about zero."""
     likelihood, blocks = move.likelihood, context.blocks
     seen = outgoing_of(context.model, likelihood, blocks)
     [behind_gates] = move.gates.observations
@@ -353,10 +347,7 @@ class _Scales:
     context: Context
 
     def of_child(self, rv: TensorVariable, child: TensorVariable | None) -> Variance | None:
-        """A scale as a variance, if it has this child alone and a law that is no mixture.
-
-        Without a child it may have several, of which all scales are the same power of it.
-        """
+        """A scale as a variance, if it has this child alone and a law that is no mixture."""
         laws = [c for c in self.context.blocks if isinstance(c, Scale) and c.draws == (rv,)]
         if not laws or laws[0].mixture is not None or laws[0].bounds is not None:
             return None

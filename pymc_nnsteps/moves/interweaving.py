@@ -302,10 +302,9 @@ def design_of_all(weights: Gaussian, labels: Sequence[int]) -> TensorVariable | 
 
 @dataclass(frozen=True)
 class InterwovenKernels(Interweaving):
-    """Kernels of a convolution with its pre-activations, its activations integrated out.
+    """Kernels of a convolution with its (pooled) pre-activations, activations integrated out.
 
-    Where these are pooled, the pooled ones are moved and the others integrated out too. The inputs
-    are patches, or pooled patches, shape (n_obs * positions, d).
+    The inputs are patches, or pooled patches, shape (n_obs * positions, d).
     """
 
     unpooled: Gaussian | None = None  # the draw of the pre-activations that are pooled
@@ -391,10 +390,7 @@ def match_kernels(
 
 
 def _pooling(model: pm.Model, pixels: Gaussian, pooled: TensorVariable) -> NDArray[Any] | None:
-    """The matrix (positions, pixels) by which pooled pre-activations alone see others, if one does.
-
-    All samples and channels must share it. Rows or columns of an image may be pooled alone.
-    """
+    """The matrix (positions, pixels) by which pooled pre-activations alone see others."""
     [z, *others] = pixels.draws
     if others or children(model, z) != (pooled,) or z.ndim != pooled.ndim:
         return None

@@ -115,8 +115,7 @@ class MarginalLikelihood:
     def sees_entries_once(self) -> bool:
         """Whether no two entries of a child share what they see.
 
-        Of those that do the means are enough for the activations, but not for the scale of the
-        noise.
+        Their means would be enough for the activations, but not for the scale of the noise.
         """
         return self._has_no_repeats and all(
             _are_apart([_entries_of(child)]) for child in self.fresh.observations
@@ -237,10 +236,7 @@ def _are_apart(picked: Sequence[TensorVariable | None]) -> bool:
 
 
 def marginal_likelihood(activations: Gaussian, *, of_positions: bool = False) -> MarginalLikelihood:
-    """Collect what the children of a layer's activations say.
-
-    ``of_positions`` allows units with several axes: channels, and positions of an image.
-    """
+    """What the children of activations say; ``of_positions`` allows units with several axes."""
     [layer, *others] = activations.members
     a = layer.rv
     if others or len(layer.labels) != 1 or not (of_positions or len(layer.dense) == 1):

@@ -140,10 +140,7 @@ def _misfit(likelihood: MarginalLikelihood) -> TensorVariable:
 def find_noise_scale(
     model: pm.Model, likelihood: MarginalLikelihood, conditionals: Sequence[Conditional]
 ) -> NoiseScale | None:
-    """The move of a layer's pre-activations with the scale of their noise.
-
-    None if this is fixed, has several entries, or is that of the activations as well.
-    """
+    """The move of pre-activations with the scale of their noise, if that has one entry."""
     a = likelihood.activations
     if likelihood.has_outputs_of_samples and likelihood.rows.design.type.shape[0] is None:
         return None

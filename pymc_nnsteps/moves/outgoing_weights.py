@@ -198,11 +198,7 @@ def find_outgoing(
 def outgoing_of(
     model: pm.Model, likelihood: MarginalLikelihood, conditionals: Sequence[Conditional]
 ) -> ByOutput | None:
-    """The weights through which all outputs see a layer.
-
-    None if outputs see it in another way, the weights have other children, or several outputs are
-    latent themselves.
-    """
+    """The weights through which all outputs see a layer, if they have no other children."""
     design = likelihood.rows.design
     vs = [rv for rv in model.free_RVs if depends_on(design, {rv}, model.basic_RVs)]
     seen_by = children(model, likelihood.activations)
@@ -245,10 +241,9 @@ def biases_beside(
     outgoing: ByOutput,
     conditionals: Sequence[Conditional],
 ) -> ByOutput | None:
-    """Numbers of which all entries of each output see one, drawn as Gaussians.
+    """Numbers of which all entries of each output see one of its own, drawn as Gaussians.
 
-    None unless each output has its own. None where an output sees the layer times a factor:
-    kernels are told the response divided by it, which does not see the number itself.
+    None where an output sees the layer times a factor: kernels are told the response divided by it.
     """
     outputs = outputs_by_child(model, likelihood, outgoing)
     if outputs is None or any(s.terms[0].factor is not None for s in likelihood.fresh.observations):
@@ -330,10 +325,7 @@ def _entries_beside(
 def _places_of(
     model: pm.Model, design: TensorVariable, vs: Sequence[TensorVariable]
 ) -> np.ndarray | None:
-    """Which entry of some variables each entry of a design is; None if it is another matter.
-
-    The design is linear in them, so that numbers at random tell.
-    """
+    """Which entry of some variables each entry of a linear design is, by numbers at random."""
     rng, values = np.random.default_rng(0), {}
     for rv in vs:
         shape = [n for n in known_shape(model, rv) if n is not None]

@@ -93,11 +93,10 @@ def plan(
     shapes: Shapes,
     reasons: Mapping[TensorVariable, str] | None = None,
 ) -> Plan:
-    """Plan the sweep that draws some variables.
+    """Plan the sweep that draws some variables, or conditionals by variable.
 
-    The conditionals of the variables, which the joint moves of the table
-    (:func:`.contract.proposes`) replace in the order of their priorities, in the order of a scan.
-    ``rvs`` may be conditionals by variable. The table names ``reasons`` why others are not drawn.
+    The joint moves of the table (:func:`.contract.proposes`) replace conditionals in the order of
+    their priorities; ``reasons`` say why others are not drawn.
     """
     blocks = find_conditionals(model, rvs)
     context = Context(model, options, shapes, blocks, blocks)

@@ -90,10 +90,7 @@ def products(
 
 
 def _factors(context: Context) -> Iterator[tuple[TensorVariable, list[TensorVariable]]]:
-    """Factors, and what they may multiply.
-
-    No activations of a layer: they hold on to their means, which other moves take along.
-    """
+    """Factors and what they may multiply, no activations, whose means other moves take along."""
     model = context.model
     latent = {rv for drawn in context.sweep for rv in drawn.integrates_out}
     linear = [

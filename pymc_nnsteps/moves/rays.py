@@ -245,8 +245,7 @@ def find_ray(
 ) -> Ray:
     """The ray of scales that no other takes along, by their degrees, and of what goes with them.
 
-    Effects and weights go along only if it is ``deep``; ``factors`` are those of products that stay
-    as they are.
+    Effects and weights go along only if it is ``deep``; ``factors`` of products stay as they are.
     """
     laws = scales_of(context.blocks)
     means = {

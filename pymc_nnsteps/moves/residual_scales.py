@@ -135,11 +135,7 @@ class ResidualScale(ScaleWithoutLayer):
 
     @property
     def n_points(self) -> int:
-        """More points where each of them costs a few numbers, and not a pass over the samples.
-
-        Beside much noise of the activations the density of a response's scale is ten times wider
-        than its number of samples says.
-        """
+        """More points of a scale beside activations' noise, where each costs a few numbers."""
         return POINTS if varies(self.likelihood.rows.weight, [0]) else 4 * POINTS
 
     def log_density(self, shifts: TensorVariable) -> TensorVariable:
@@ -181,11 +177,7 @@ class ResidualScale(ScaleWithoutLayer):
 def along_eigenvectors(
     likelihood: MarginalLikelihood,
 ) -> tuple[TensorVariable, TensorVariable, TensorVariable]:
-    r"""How many responses there are, sums of :math:`\rho^2`, and :math:`\lambda`.
-
-    Numbers, or one entry for each sample of an output, or for each of several outputs, whose noise
-    is the same for all samples.
-    """
+    r"""Numbers of responses, sums of :math:`\rho^2`, and :math:`\lambda`."""
     rows, residual = likelihood.rows, likelihood.residual
     n_obs = residual.shape[0].astype("float64")
     if likelihood.has_one_output:
@@ -210,9 +202,7 @@ def find_residual_scales(
 ) -> list[ResidualScale]:
     """The scale of a layer's noise, or else that of its response, drawn without the layer.
 
-    Once one of them moves freely the other one does: a draw of both costs more than it gains.
-    Children with scales of their own have a draw each. Reasons why a scale has none go to
-    ``declined``.
+    A draw of both costs more than it gains. Reasons why a scale has none go to ``declined``.
     """
     a = likelihood.activations
     seen_by = [seen.child for seen in likelihood.fresh.observations]
@@ -270,10 +260,7 @@ def residual_scale(
     entry: tuple[int, ...] = (),
     seen_by: Sequence[Scaled] | None = None,
 ) -> ResidualScale | None:
-    """A scale of activations or of their response, drawn without them; None if it is neither.
-
-    With an ``entry`` it is that entry of a scale of several, which the children ``seen_by`` have.
-    """
+    """A scale, or an entry of it, of activations or their response, drawn without them."""
     [rv], a = scale.draws, likelihood.activations
     if not entry and not all(rv.type.broadcastable):
         return None
@@ -316,11 +303,9 @@ def scales_of_response(
     shapes: Shapes,
     outputs: Mapping[TensorVariable, np.ndarray] | None,
 ) -> tuple[tuple[ResidualScale, ...], np.ndarray]:
-    """Scales without other children that outputs have, and of which outputs each is the scale.
+    """Scales without other children that outputs have, and of which outputs, (max(1, k), m).
 
-    Of one output, where it has the same scale for all samples. None of an output with several. The
-    ``outputs`` are those that rows by which each child sees the layer belong to; the flags have the
-    shape (max(1, k), m).
+    Of one output, where it has the same scale for all samples; none of an output with several.
     """
     m = 1 if outputs is None else 1 + max(of_rows.max() for of_rows in outputs.values())
     found: list[tuple[ResidualScale, np.ndarray]] = []
@@ -435,10 +420,7 @@ def find_vector_scales(
 
 
 def vector_scale(likelihood: MarginalLikelihood, scale: ScaleLaw) -> VectorScale | None:
-    """Scales of the only child of activations, drawn without them; None if they are something else.
-
-    Those of a child with missing entries are left to draws given the activations.
-    """
+    """Scales of the only child of activations, without missing entries, drawn without them."""
     [rv], [seen, *others] = scale.draws, scale.scaled or (None,)
     if seen is None or others or all(rv.type.broadcastable):
         return None

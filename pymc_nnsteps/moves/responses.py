@@ -138,10 +138,7 @@ def find_effects(
 def _common_noise(
     likelihood: MarginalLikelihood, seen: Sequence[ChildParts]
 ) -> tuple[CommonNoise, ...] | None:
-    """Noise of the activations in what is seen beside them; None if it is not known by rows.
-
-    Outputs of a child have it in common, and so have children that see the same samples.
-    """
+    """Noise of activations that outputs see beside them in common; None if not known by rows."""
     if not likelihood.sees_entries_once:
         return None
     a, found = likelihood.activations, []
@@ -209,10 +206,7 @@ def _at_mean(likelihood: MarginalLikelihood, child: Child) -> Child:
 
 @proposes(priority=500)
 def propose_joined_effects(context: Context) -> None:
-    """Propose to draw effects of groups with all else that is linear.
-
-    Variables that other draws integrate out are not joined.
-    """
+    """Propose to draw effects with all else that is linear and not integrated out elsewhere."""
     model = context.model
     latent = {rv for block in context.sweep for rv in block.integrates_out}
     left = [

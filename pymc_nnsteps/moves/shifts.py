@@ -153,11 +153,7 @@ def _effects(model: pm.Model, block: Gaussian) -> list[TensorVariable]:
 
 
 def _have_one_mean(model: pm.Model, rv: TensorVariable, term: Term) -> bool:
-    """Whether all entries of a sum have the same mean: of all sums, or an entry of a variable.
-
-    Rows of a layer may have a mean each that is an entry of the layer below, but these are sums
-    themselves, and other moves take them along.
-    """
+    """Whether all entries of a sum have the same mean: of all sums, or an entry of a variable."""
     mean = parameters(rv)[0]
     varying = [axis for axis, one in enumerate(mean.type.broadcastable) if not one]
     if not term.linked_axes.issuperset(varying):

@@ -28,10 +28,7 @@ from pymc_nnsteps.graphs.values import scalar_constant
 
 
 def logit_of(rv: TensorVariable) -> TensorVariable | None:
-    """Logit of a Bernoulli or Binomial variable whose probability is written as a sigmoid.
-
-    The sigmoid may be indexed, reshaped or repeated.
-    """
+    """Logit of a binary variable whose probability is a sigmoid, indexed, reshaped or repeated."""
     if not is_a(rv, BernoulliRV, BinomialRV):
         return None
     return _logit(parameters(rv)[-1])

@@ -136,10 +136,7 @@ def _of_parts(
     places: Sequence[RowAxis],
     axis_of: Callable[[Op, Apply, Sequence[RowAxis]], RowAxis],
 ) -> RowAxis:
-    """Place of the outputs of a node, units being some of the entries along an axis.
-
-    What may be done to all entries along an axis may be done to some of them.
-    """
+    """Place of the outputs of a node, units being some of the entries along an axis."""
     parts = {place.within for place in places if isinstance(place, Rows)}
     if len(parts) > 1:
         raise MixesRows("pairs units with others")
@@ -159,10 +156,7 @@ def _of_parts(
 
 
 def _joined(op: Join, node: Apply, places: Sequence[RowAxis]) -> tuple[int, int] | None:
-    """The first and the number of the entries that one array has in several joined ones.
-
-    None if it is not joined along its units, or lengths are not known.
-    """
+    """The first and number of entries that one array has in others joined along its units."""
     axis = op.axis % node.outputs[0].type.ndim
     numbers = [i for i, place in enumerate(places) if place == Rows(axis)]
     lengths = [array.type.shape[axis] for array in node.inputs[: numbers[0] + 1]] if numbers else []

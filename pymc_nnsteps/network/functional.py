@@ -38,10 +38,7 @@ def has_hidden_layer(
     barriers: Collection[TensorVariable],
     weights: Collection[TensorVariable],
 ) -> bool:
-    """Whether weights multiply a function, not affine, of another product with weights.
-
-    Products of matrices alone are no network: coregionalised Gaussian processes, factor models.
-    """
+    """Whether weights multiply a function, not affine, of another product with weights."""
     products = _products(expressions, barriers)
     inner: set[Any] = {
         product.outputs[0]

@@ -118,10 +118,7 @@ class DenseLayer:
 
 
 def dense_layers(model: pm.Model, y: TensorVariable) -> tuple[DenseLayer, ...]:
-    """Read the layers between the inputs and the observed variable, from the inputs on.
-
-    It is normal about an affine function of the last hidden layer.
-    """
+    """Read the layers from the inputs to the observed variable, normal about the last one."""
     z, sd = normal_of(model, y, "the observed variable")
     if y.ndim == 1:
         z = _only_column(y, z)

@@ -63,11 +63,7 @@ def network_of(
     any_response: bool = False,
     named: str | None = None,
 ) -> Network:
-    """Find the network in a model.
-
-    With ``any_response`` one of several observed variables that depend on the inputs will do;
-    ``named`` is the name of the one that is meant.
-    """
+    """Find the network in a model, with ``any_response`` or that which is ``named``."""
     response = response_of(model, inputs, any_response=any_response, named=named)
     latents = tuple(rv for rv in model.free_RVs if depends_on(rv, {inputs}))
     weights = tuple(rv for rv in model.free_RVs if rv not in latents)
@@ -86,10 +82,7 @@ def response_of(
     any_response: bool = False,
     named: str | None = None,
 ) -> TensorVariable:
-    """The observed variable that depends on the inputs, or that of a name among several.
-
-    If any will do, it is a potential where no observed variable depends on them.
-    """
+    """The observed variable that depends on the inputs, or a potential if any will do."""
     observed = responses_of(model, inputs)
     potentials = [p for p in model.potentials if depends_on(p, {inputs})]
     if any_response:

@@ -45,8 +45,7 @@ def evaluate(
 ) -> np.ndarray:
     """Values (n_draws, n_obs, ...) of ``output`` at all draws of weights and rows of inputs.
 
-    Both are sequences of arrays: draws (n_draws, ...), values (n_obs, ...). Normal noise of the
-    rows, of shape (n_obs, ...), is drawn by ``rng`` for each draw.
+    Normal noise of the rows, of shape (n_obs, ...), is drawn by ``rng`` for each draw.
     """
     drawn = [*weights, *normal]
     batched = [pt.tensor(dtype=each.dtype, shape=(None, *each.type.shape)) for each in drawn]

@@ -101,10 +101,7 @@ def _is_posterior(
     sigma: TensorVariable,
     phi: TensorVariable,
 ) -> bool:
-    """Whether f is drawn from its law given the targets, and these have the covariance.
-
-    Read off at two points: f is affine in ``phi``, with one slope along a random direction.
-    """
+    """Whether f, affine in ``phi``, is drawn given targets of this covariance, at two points."""
     places: dict[Any, Any] = {rv: rv.type() for rv in model.free_RVs}
     data: TensorVariable = model.rvs_to_values[y]
     direction, target = f.type(), data.type()
@@ -171,10 +168,7 @@ def read_units(
     linear: Sequence[TensorVariable],
     known: Known,
 ) -> HiddenUnits | None:
-    """Read a network as a sum of units; None if it is not established that it is one.
-
-    The child has ``stated`` mean and standard deviation, of which the mean is affine in ``linear``.
-    """
+    """Read a network as a sum of units, its mean affine in ``linear``; None if it may be none."""
     if len(linear) != 1 or linear[0].ndim != 2 or len(latents) > 2:
         return None
     [x] = linear

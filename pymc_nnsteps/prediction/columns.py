@@ -28,10 +28,7 @@ class Column:
         return X[:, self.places[0]] if self.levels is None else X[:, self.places].argmax(axis=1)
 
     def spread(self, X: NDArray[Any], n: int) -> tuple[NDArray[Any], NDArray[Any]]:
-        """At most ``n`` values over its range, or all levels, and what its places hold there.
-
-        They are integers where the column holds these.
-        """
+        """At most ``n`` values over its range, or all levels, and what its places hold there."""
         if self.levels is not None:
             return np.array(self.levels), np.eye(len(self.levels), dtype=X.dtype)
         own = self.of(X)
@@ -44,10 +41,7 @@ class Column:
 def read_rows(
     argument: str, model: pm.Model, container: TensorSharedVariable, given: object
 ) -> Table:
-    """A table for a data container, with the columns of its labels.
-
-    ``argument`` is what the caller calls what is ``given``, for messages.
-    """
+    """A table for a data container, with the columns of its labels."""
     dims = model.named_vars_to_dims.get(container.name) or ("obs", "feature")
     labels = model.coords.get(dims[1]) if len(dims) == 2 else None
     if labels is None:
@@ -58,26 +52,19 @@ def read_rows(
 def find_column(
     argument: str, model: pm.Model, container: TensorSharedVariable, wanted: object
 ) -> Column:
-    """The column of a name, or else of a position, in the data container of the inputs.
-
-    ``argument`` is what the caller calls what is ``wanted``, for messages.
-    """
+    """The column of a name, or else of a position, in the data container of the inputs."""
     if container.ndim != 2:
         raise ValueError(
             f"{argument} is a column of a table, but {container.name} has {container.ndim} axes."
         )
-    labels = _labels(model, container)
-    groups = categories_of(model, container)
-    if wanted in labels:
-        place = labels.index(wanted)
-    elif wanted in groups:
-        place = groups[str(wanted)][0]
-    elif isinstance(wanted, int | np.integer) and 0 <= wanted < len(labels):
-        place = int(wanted)
-    else:
-        known = before_encoding(labels)
-        raise ValueError(f"{argument} must be one of the columns {known}; got {wanted!r}.")
-    return next(each for each in columns_in(model, container) if place in each.places)
+    labels, columns = _labels(model, container), columns_in(model, container)
+    is_place = isinstance(wanted, int | np.integer) and wanted not in labels
+    for each in columns:
+        own = each.places if is_place else [each.name, *(labels[place] for place in each.places)]
+        if wanted in own:
+            return each
+    known = before_encoding(labels)
+    raise ValueError(f"{argument} must be one of the columns {known}; got {wanted!r}.")
 
 
 def columns_in(model: pm.Model, container: TensorSharedVariable) -> list[Column]:

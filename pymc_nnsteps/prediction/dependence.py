@@ -14,7 +14,7 @@ from pytensor.tensor.sharedvar import TensorSharedVariable
 from pymc_nnsteps.arguments import positive_integer, positive_number
 from pymc_nnsteps.graphs.plain import model_to_read
 from pymc_nnsteps.kernels.threads import one_thread
-from pymc_nnsteps.prediction.columns import Column, find_column
+from pymc_nnsteps.prediction.columns import Column, columns_in, find_column
 from pymc_nnsteps.prediction.imputation import with_missing
 from pymc_nnsteps.prediction.new_inputs import Kind, input_container, predict
 from pymc_nnsteps.prediction.posterior import SAMPLES, posterior_with_draws, thinned
@@ -87,7 +87,7 @@ def partial_dependence(
         ``mean``, and ``lower`` and ``upper`` ends of bands, of the values that
         :func:`~pymc_nnsteps.predict` returns. Coordinates are the values of the inputs and, as
         ``data``, their values in the rows averaged over (for levels, their numbers). The attribute
-        ``of`` is the name of the averaged quantity.
+        ``of`` is the name of the averaged quantity, and ``inputs`` has those of all inputs.
 
     Raises
     ------
@@ -133,7 +133,8 @@ def partial_dependence(
     found = xr.Dataset(dict(zip(PARTS, (f.mean(SAMPLES), lower, upper), strict=True)))
     values = np.stack([column.of(data[container]) for column in columns], axis=1)
     marks = (("data_row", "data_column"), values)
-    return found.assign_coords(data=marks).assign_attrs(of=f.name, prob=prob)
+    names = [column.name for column in columns_in(model, container)]
+    return found.assign_coords(data=marks).assign_attrs(of=f.name, inputs=names, prob=prob)
 
 
 def _grid(column: Column, X: NDArray[Any], points: int) -> tuple[NDArray[Any], NDArray[Any]]:

@@ -72,11 +72,10 @@ class ForwardPass:
 
 @dataclass(frozen=True)
 class NoisyPass(ForwardPass):
-    """The law of the targets of each row, given the noise.
+    """The law of the targets of each row, given the noise of missing inputs and of layers.
 
-    Its parameters are mean and standard deviation, with rows along their first axis if they have as
-    many axes as the law; of any other law the log density alone. Its normal noise is that of
-    missing inputs and of layers.
+    Its parameters are mean and standard deviation, with rows first; of other laws the density
+    alone.
     """
 
     y: TensorVariable  # the observed variable
@@ -114,18 +113,14 @@ def forward_pass(
     lengths: Lengths = NO_LENGTHS,
     gaps: bool = False,
 ) -> ForwardPass:
-    """Mean of the observed variable, or a ``pm.Deterministic``, with latent layers at their means.
-
-    The inputs have the container's type if no ``dtype`` is given; with ``gaps`` some are NaN.
-    """
+    """Mean of the observed variable, or a ``pm.Deterministic``, with latent layers at means."""
     model, completed, noise = read_inputs(model, container, gaps)
-    is_named = output_name is not None or (
-        len(_outputs(model, container)) == 1 and not responses_of(model, container)
-    )
+    outputs = _outputs(model, container)
+    is_named = output_name is not None or (len(outputs) == 1 and not responses_of(model, container))
     network = network_of(model, container, any_response=is_named)
     y = network.response
     if output_name is None:
-        output, name = _output(network)
+        output, name = _output(network, outputs)
         completed |= {} if y in model.potentials else some_rows(model, y, container)[1]
     else:
         output, name = named_output(model, output_name, container), output_name
@@ -242,10 +237,7 @@ def _by_rows[T](
     complaint: str,
     remedy: str = "",
 ) -> tuple[T, RowData]:
-    """What is read with stand-ins for the inputs and others, and those of data with their rows.
-
-    Targets, which are observed, go with no rows to be predicted.
-    """
+    """What is read with stand-ins for the inputs and others, and those of data with their rows."""
     model, inputs = network.model, network.inputs
     data = {*arrays_in([*model.basic_RVs, *model.deterministics])}
     candidates = data.difference(targets_of(model, network.response))
@@ -305,10 +297,9 @@ def _require_first(name: str, place: object) -> None:
         raise MixesRows(f"{name} has rows along another axis than the first")
 
 
-def _output(network: Network) -> tuple[TensorVariable, str]:
-    """Network output that the response observes, and its name."""
+def _output(network: Network, named: Sequence[TensorVariable]) -> tuple[TensorVariable, str]:
+    """Network output that the response observes, perhaps one of those named, and its name."""
     model, y = network.model, network.response
-    named = _outputs(model, network.inputs)
     if y in model.potentials:
         return named[0], describe(named[0])
     if has_law(model, y, NormalRV):

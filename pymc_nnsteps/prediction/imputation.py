@@ -174,10 +174,7 @@ class Imputation:
         )
 
     def gaps(self) -> NDArray[np.bool_]:
-        """Where entries are missing of the rows that the container holds at present.
-
-        Of other rows than the model's own, as ``pm.set_data`` gives, these are NaN.
-        """
+        """Where entries are missing; NaN of other rows than the model's, as of ``set_data``."""
         if self.holds_own_rows:
             return self.missing
         return np.isnan(self.inputs.eval(mode="FAST_COMPILE"))
@@ -185,10 +182,7 @@ class Imputation:
 
 @once_per_model
 def imputation_of(model: pm.Model, container: TensorSharedVariable) -> Imputation | None:
-    """Read the laws of missing inputs off a model; None if it has none.
-
-    It raises :class:`.NotConjugate` if these are not known to be Gaussian, row by row.
-    """
+    """The laws of missing inputs, Gaussian row by row, of a model; None if it has none."""
     found = list(_imputed(model, container))
     if not found:
         return None
@@ -369,10 +363,7 @@ def _drawn_levels(
 def _line(
     model: pm.Model, column: ImputedColumn, completed: Collection[int], n_features: int
 ) -> TensorVariable:
-    """Intercept and slopes of a column's mean in others, of shape (1 + n_features,).
-
-    These are without gaps, or ``completed`` before it.
-    """
+    """Intercept and slopes (1 + n_features,) of a column's mean in those ``completed`` before."""
     name = describe(column.entries)
     if not has_law(model, column.entries, NormalRV):
         raise NotConjugate(f"{name} is not Normal, or a potential depends on it")

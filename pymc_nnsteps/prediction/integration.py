@@ -76,10 +76,7 @@ ALIKE = 1e-9
 
 @dataclass(frozen=True)
 class Integral:
-    """Log likelihood of each row (n_obs,), and its standard error.
-
-    The error is zero where it is exact, infinite where so few draws count that they do not tell it.
-    """
+    """Log likelihood of each row (n_obs,), and its standard error, infinite if not known."""
 
     log: Numbers
     standard_error: Numbers
@@ -240,10 +237,7 @@ class Integrator:
     def _log_weights(
         self, rows: NDArray[np.intp], n: int, weights: Sequence[np.ndarray]
     ) -> tuple[Numbers, Numbers]:
-        """Logs of the weights (rows, n) of draws for each row, and the largest there can be.
-
-        The latter, (rows,), are minus infinity where nothing is observed.
-        """
+        """Logs of the weights (rows, n) of draws for each row, and the largest there can be."""
         data, y, missing = taken(self._data, rows), self._y[rows], self._missing[rows]
         many_y = np.repeat(y, n, axis=0)
         levels = [self._rng.random((len(many_y), *e.type.shape[1:])) for e in self._network.uniform]
@@ -280,10 +274,7 @@ class Integrator:
     def _importance(
         self, y: np.ndarray, n: int, local: _Local, at: Callable[[list[np.ndarray]], _Local]
     ) -> Numbers:
-        """Log weights of draws of the noise, from the prior and from linear models ``at`` values.
-
-        ``local`` is that at zero.
-        """
+        """Log weights of draws of noise, from the prior and from linear models ``at`` values."""
         n_prior = int(np.ceil(SHARE_OF_PRIOR * n))
         number = np.arange(len(y)) % n - n_prior  # negative: of the prior
         e0 = self._rng.standard_normal((len(y), local.slope.shape[2]))

@@ -36,8 +36,7 @@ def predicted_probabilities(
 ) -> NDArray[np.float64]:
     """Probabilities (n_draws, n_obs, n_classes) with the noise of hidden layers integrated out.
 
-    Of 0 and 1 it is the probability of 1, for each column of the targets. The noise has one seed
-    for all classes, so that their probabilities sum to one.
+    The noise has one seed for all classes, so that their probabilities sum to one.
     """
     labels = _labels(network)
     columns = network.columns

@@ -73,10 +73,7 @@ Reading = tuple[Law, tuple[TensorVariable, ...], TensorVariable, TensorVariable]
 
 
 def read_law(network: Network) -> Reading:
-    """The law of what is observed, its parameters, whose they are, and the values.
-
-    They are those of the observed variable, or of utilities that are integrated out.
-    """
+    """The law of what is observed or of utilities, its parameters, whose they are, and values."""
     model, y = network.model, network.response
     value: TensorVariable = model.rvs_to_values[y]
     if has_law(model, y, NormalRV):
@@ -141,10 +138,9 @@ def log_probability_above(level: float, mean: Numbers, sd: Numbers) -> tuple[Num
 
 
 def log_probability_of_largest(winner: NDArray[np.intp], mean: Numbers, sd: Numbers) -> Numbers:
-    """Log of the probability that one of several independent normals is the largest.
+    """Log of the probability that ``winner`` (...) of independent normals is the largest.
 
-    The relative error is that of rounding, unless standard deviations differ by a factor of 30.
-    ``winner`` has shape (...), ``mean`` and ``sd`` have (..., n_classes).
+    ``mean`` and ``sd`` have (..., n_classes); the error is that of rounding for similar deviations.
     """
     mean, sd = np.broadcast_arrays(mean, sd)
     n_classes = mean.shape[-1]

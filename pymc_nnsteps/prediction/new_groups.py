@@ -54,10 +54,7 @@ def require_entries(
     rows: RowData,
     values: Sequence[NDArray[Any]],
 ) -> None:
-    """Check that inputs which pick entries of a variable pick those that there are.
-
-    An index that the model's own inputs count from the end, or round, may be such in new ones.
-    """
+    """Check that inputs which pick entries of a variable pick those that there are."""
     for picked in picked_entries(outputs, rows, values):
         length, new, old = picked.length, picked.new, picked.old
         strange = (new != np.rint(new)) & np.all(old == np.rint(old))
@@ -131,9 +128,8 @@ def group_numbers(
 ) -> object:
     """Values given for some data, with labels of groups replaced by their numbers.
 
-    New labels, where they may be, are numbered on. Numbers count the groups, unless the labels are
-    numbers as well, or texts of these: then they may be either. Truths are 0 and 1 only where
-    groups have no labels or these are 0, 1, ...
+    New labels are numbered on. Numbers count the groups, unless labels are numbers, or texts of
+    these, too; truths are 0 and 1 only where groups have no other labels.
     """
     if isinstance(given, pd.Series) and pd.api.types.is_numeric_dtype(given.dtype):
         array = given.to_numpy()
@@ -145,7 +141,7 @@ def group_numbers(
         return given
     if not array.size:
         return array.astype("int64")
-    labels = list(map(_as_number, pd.Index(_labels(model, data)).tolist()))
+    labels = list(map(_as_number, pd.Index(labels_of_groups(model, data)).tolist()))
     are_truths = array.dtype.kind == "b"
     if are_truths and labels == list(range(len(labels))):
         return given
@@ -218,7 +214,7 @@ def _picked(model: pm.Model, data: Variable) -> Iterator[tuple[Any, int]]:
                 yield array, axis
 
 
-def _labels(model: pm.Model, data: Variable) -> Sequence[object]:
+def labels_of_groups(model: pm.Model, data: Variable) -> Sequence[object]:
     """Labels of the dimension that data number; none, where they number several or none."""
     found: dict[str, Sequence[object]] = {}
     for array, axis in _picked(model, data):

@@ -99,12 +99,12 @@ def predict(
         need not be stored. Dimensions and their labels are matched by name.
     X_new : array_like or table, shape (n_obs, n_features), or dict
         Columns of a table (pandas, polars, Arrow, xarray) are matched by name if the model's inputs
-        have names, and text and categories are encoded as in the model. A dict also gives other
-        data of the new rows, by the names of their ``pm.Data``, as for ``pm.set_data``:
-        ``{"inputs": X_new, "group": group_new}`` if the output contains ``a[group]``. Groups are
-        given by their numbers, or by the labels of the dimension of ``a`` in ``coords``. Columns of
-        a data frame with these names are used as such data. For rows that the model currently holds
-        the inputs suffice.
+        have names, others are left out, and text and categories are encoded as in the model. A dict
+        also gives other data of the new rows, by the names of their ``pm.Data``, as for
+        ``pm.set_data``: ``{"inputs": X_new, "group": group_new}`` if the output contains
+        ``a[group]``. Groups are given by their numbers, or by the labels of the dimension of ``a``
+        in ``coords``. Columns of a data frame with these names are used as such data. For rows that
+        the model currently holds the inputs suffice.
     model : pm.Model, optional
         The model that was sampled; taken from the context if not given. It has one observed
         variable: Normal, any other beside a ``pm.Deterministic`` named ``"f"``, the network's
@@ -160,7 +160,7 @@ def predict(
     ------
     ValueError
         If an argument is invalid, or if probabilities are requested without classes. If ``X_new``
-        has other columns than the model's inputs or is not finite, if there is no such container,
+        lacks columns of the model's inputs or is not finite, if there is no such container,
         if it cannot be shown that each row of the output depends only on its own row of the inputs,
         or if the posterior lacks a required variable or has it with other dimensions or labels than
         the model.
@@ -264,10 +264,7 @@ def function_values(
 
 
 def function_expression(X: object, model: pm.Model, inputs: str | None) -> TensorVariable:
-    """What the network computes from given inputs, in terms of the model's variables.
-
-    It has shape (n_obs,) or (n_obs, n_outputs).
-    """
+    """What the network computes from inputs, (n_obs,) or (n_obs, n_outputs), of variables."""
     container = input_container("X", model, inputs)
     read = partial(forward_pass, model, container, None)
     _, rows, network, _ = _at("X", X, model, container, read)
@@ -392,11 +389,7 @@ def _used(model: pm.Model, variables: Collection[Any]) -> list[Any]:
 def input_container(
     argument: str, model: pm.Model, name: str | None, output: int | str | None = None
 ) -> TensorSharedVariable:
-    """The data container of this name, or the one that holds the network's inputs.
-
-    The network is that of ``output``, if given. ``argument`` is what the caller calls the inputs,
-    for messages.
-    """
+    """The data container of this name, or that of the inputs of the network of ``output``."""
     containers = {data.name: data for data in model.data_vars}
     tables = list(containers)
     if name is None:
@@ -464,10 +457,7 @@ def _read(
 def _table(
     argument: str, model: pm.Model, container: TensorSharedVariable, given: object
 ) -> tuple[Table, NDArray[Any]]:
-    """A table with the columns of a container, and its values in the container's type.
-
-    Entries are finite, or missing where the model has a law of them.
-    """
+    """A table with the columns of a container, finite, or missing if the model has their law."""
     table = read_rows(argument, model, container, given)
     X = in_type(table.values, container.dtype)
     old = container.get_value(borrow=True)

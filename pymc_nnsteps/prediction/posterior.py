@@ -72,10 +72,7 @@ def sampled_rows(idata: Any, model: pm.Model, container: TensorSharedVariable) -
 
 
 def with_columns_of(model: pm.Model, stored: xr.DataArray, rows: int = 0) -> xr.DataArray:
-    """Stored data with axes in the model's order, and entries too along all but that of the rows.
-
-    They are left as they are if their dimensions have other names than in the model.
-    """
+    """Stored data with axes, and entries but those of rows, in the model's order, if named."""
     dims = model.named_vars_to_dims.get(str(stored.name)) or ()
     if set(stored.dims) != set(dims):
         return stored
@@ -90,9 +87,7 @@ def stored_draws(
 ) -> list[np.ndarray]:
     """Draws (n_draws, ...) of variables, with axes and entries in the model's order.
 
-    Axes and entries are found by the names of dimensions and by their labels. Only where no
-    dimension of a variable has a name that the model knows are axes taken as they are. Draws get
-    the type of what stands for their variable.
+    These are found by the names of dimensions and by labels, where the model knows any.
     """
     missing = [describe(variable) for variable in weights if variable.name not in posterior]
     if missing:
@@ -178,11 +173,7 @@ def thinned(
 
 
 def unstacked(idata: Any) -> tuple[xr.Dataset, pd.Index | None]:
-    """The posterior with dimensions chain and draw, and the labels of stacked samples.
-
-    Samples that ``az.extract`` has stacked are as the draws of one chain; their labels are None if
-    they are not stacked.
-    """
+    """The posterior with dimensions chain and draw, and the labels of stacked samples."""
     if isinstance(idata, xr.DataArray) and idata.name is not None:
         idata = idata.to_dataset()
     if not isinstance(idata, xr.Dataset) or "sample" not in idata.dims:
@@ -267,10 +258,8 @@ def add_predictions(
         values, own = np.asarray(values_given), model.named_vars_to_dims.get(str(data.name)) or ()
         more = own[1:] or [f"{data.name}_dim_{axis}" for axis in range(1, values.ndim)]
         dims = ["obs", *map(str, more)][: values.ndim]
-        rows[data.name] = xr.DataArray(values, dims=dims)
-        for dim in dims[1:]:
-            if (labels := model.coords.get(dim)) is not None:
-                rows[data.name] = rows[data.name].assign_coords({dim: list(labels)})
+        labels = {dim: list(model.coords[dim]) for dim in dims[1:] if model.coords.get(dim)}
+        rows[data.name] = xr.DataArray(values, labels, dims)
     of_rows = {"obs": predicted["obs"]} if "obs" in predicted.coords else {}
     groups = {
         "predictions": (predicted.to_dataset(), SAMPLES),

@@ -94,11 +94,7 @@ def rows_of(
     given: Mapping[Variable, object],
     checked: Collection[Variable] = (),
 ) -> list[NDArray[Any]]:
-    """Values of the inputs and of the data that go with their rows, in their order.
-
-    Other data are checked also where nothing depends on them, but for their NaN if they have been
-    ``checked``; rows that the model holds at present need none.
-    """
+    """Values of the inputs and of the data that go with their rows, checked, in their order."""
     is_own = holds(own_rows(container), X)
     found = []
     for each in data:

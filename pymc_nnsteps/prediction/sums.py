@@ -200,11 +200,9 @@ def _trapezoids(
 
 
 def _saddle(law: Sum, exponent: Exponent, start: Numbers) -> tuple[Numbers, Numbers]:
-    """Where the exponent, convex on the real axis, is smallest, and the standard deviation there.
+    """Where the exponent, convex on the real axis, is smallest, and the deviation there.
 
-    By Newton's method in steps that may grow; once two points are known to have the smallest
-    between them, these are halved where Newton's method leaves them or slows down. NaN where it
-    has not arrived. The exponent is infinite at zero if the start is not zero.
+    By Newton's method in steps that may grow, or by halving; NaN where it has not arrived.
     """
     tau, sd = np.full((2, len(start)), np.nan)
     rows, t, width = np.arange(len(start)), start.copy(), np.sqrt(law.variance)

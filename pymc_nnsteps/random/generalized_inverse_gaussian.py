@@ -293,9 +293,8 @@ def generalized_inverse_gaussian(
 ) -> tuple[Variable, TensorVariable]:
     """Draw generalised inverse Gaussians of order ``nu``, elementwise.
 
-    The coefficients of -1/(2 x) and of -x/2 in the log density, ``delta2`` and ``lambda2``, are not
-    negative; ``delta2`` may be 0 where ``nu > 0``, ``lambda2`` where ``nu < 0``. A draw is NaN
-    where a parameter is not finite or the density has no finite integral.
+    ``delta2`` may be 0 where ``nu > 0``, ``lambda2`` where ``nu < 0``. A draw is NaN where a
+    parameter is not finite or the density has no finite integral.
     """
     nu, delta2, lambda2 = map(pt.as_tensor, (nu, delta2, lambda2))
     dtype = float_dtype(nu, delta2, lambda2)
@@ -308,9 +307,8 @@ def log_concave_side(
 ) -> tuple[float, float]:
     """Where the flat top of the proposal ends on one side of the mode, and the slope beyond it.
 
-    The log density relative to that at the mode is ``nu s - d (exp(-s) - 1) - e (exp(s) - 1)`` at a
-    distance s. Beyond the flat top runs the tangent at a point where it has fallen by one to two;
-    a slope of zero means that there is no beyond.
+    The log density relative to the mode is ``nu s - d (exp(-s) - 1) - e (exp(s) - 1)``; beyond the
+    flat top runs the tangent at a point where it has fallen by one to two.
     """
     slope = max(-sign * (nu + d - e), 0.0)
     at = 2.0 / (slope + math.sqrt(slope * slope + 2.0 * (d + e)))

@@ -32,12 +32,10 @@ def lattice_step(
     n_points: int = POINTS,
     size: TensorVariable | None = None,
 ) -> tuple[Variable, TensorVariable]:
-    """Move along a line that begins at zero, or along several, and say where to.
+    """Move along a line that begins at zero, or along ``size`` lines, and say where to.
 
-    ``log_density`` gives the log density, up to a constant, at each entry of a vector of shifts;
-    finite at zero. Of several lines, as many as ``size``, it is given an array (n_points, size).
-    The largest spacing, ``widest``, is about the least standard deviation that the density is
-    expected to have. Without a size the shift is a number.
+    ``log_density`` takes a vector of shifts, or (n_points, size); ``widest``, the largest spacing,
+    is about the least standard deviation expected.
     """
     rng, levels = uniform(rng, (3,) if size is None else (3, size))
     levels = levels.astype("float64")

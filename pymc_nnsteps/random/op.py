@@ -60,10 +60,9 @@ class DirectRV(RandomVariable):
 
 
 class KernelRV(DirectRV):
-    """A `RandomVariable` drawn by a Numba kernel ``kernel(rng, *params, out)``.
+    """A `RandomVariable` drawn by ``kernel(rng, *params, out)``, which fills and returns ``out``.
 
-    The kernel fills ``out``, which has the shape of the first parameter and the Op's dtype,
-    and returns it. Subclasses set ``name``, ``signature`` and ``kernel``.
+    Subclasses set ``name``, ``signature`` and ``kernel``; ``out`` has the first parameter's shape.
     """
 
     dtype = "floatX"
@@ -116,10 +115,7 @@ def draw_elementwise(
     *shared: TensorVariable,
     size: Sequence[Any] | None = None,
 ) -> tuple[Variable, TensorVariable]:
-    """Draw ``op`` over the broadcast shape of ``params``; the ``shared`` go in as they are.
-
-    A caller who knows that shape saves its inference, and the check, by giving ``size``.
-    """
+    """Draw ``op`` over the broadcast shape of ``params``, or ``size``; ``shared`` go in as is."""
     tensors = [as_float(param) for param in params]
     shape = pt.broadcast_shape(*tensors) if size is None else tuple(size)
     full = pt.broadcast_arrays(*tensors)[0].type.broadcastable
@@ -157,10 +153,7 @@ def step(length: int, n: int) -> int:
 
 
 class UnitUniformRV(DirectRV, UniformRV):
-    """Uniform numbers whose bounds are zero and one.
-
-    NumPy draws them in a fifth of the time that it takes for bounds which may differ by entry.
-    """
+    """Uniform numbers between zero and one, which NumPy draws faster without bounds."""
 
     @override
     def function_of(self, node: Apply) -> tuple[Callable[..., Any], list[Variable]]:

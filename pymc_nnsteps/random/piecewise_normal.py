@@ -67,10 +67,7 @@ class PieceProposals(NamedTuple):
 def log_density_of_pieces(
     mu: float, x: float, activation: Activation, pieces: PieceTerms, mean: Array, log_density: Array
 ) -> tuple[int, float, float]:
-    """Fill each piece's mean, and the log density at its mode beside the first edge.
-
-    Returns the piece of the largest, that density, and the second largest.
-    """
+    """Fill each piece's mean and log density at its mode; return the two largest densities."""
     edges = activation.edges
     mean[0] = mean_of(0, mu, x, activation, pieces)
     reach = max((edges[1] - mean[0]) * pieces.inv_sd[0], 0.0)
@@ -201,10 +198,8 @@ def piecewise_normal(
 ) -> tuple[Variable, TensorVariable]:
     """Draw z given ``z ~ N(mu, sigma^2)`` and ``x ~ N(a(z), tau^2)``, elementwise.
 
-    ``tau`` is infinite where nothing is seen. The activation is ``slopes[k] * z + intercepts[k]``
-    between ``knots[k - 1]`` and ``knots[k]``, (K,), increasing, and the same for all elements; K
-    may be zero. ``size`` is the broadcast shape of mu, sigma, x and tau, where the caller knows it.
-    A draw is NaN where one of these is NaN.
+    ``tau`` is infinite where nothing is seen; a is ``slopes[k] * z + intercepts[k]`` between
+    ``knots[k - 1]`` and ``knots[k]``, (K,). A draw is NaN where a parameter is NaN.
     """
     shared = (pt.cast(pt.as_tensor(vector), "float64") for vector in (knots, slopes, intercepts))
     return draw_elementwise(PiecewiseNormalRV(), rng, (mu, sigma, x, tau), *shared, size=size)

@@ -141,10 +141,6 @@ class PolyaGammaRV(KernelRV):
 
 
 def polya_gamma(rng: Variable, z: TensorLike, n: TensorLike = 1) -> tuple[Variable, TensorVariable]:
-    """Draw Polya-Gamma variables PG(n, z), elementwise; their mean is ``n tanh(z/2) / (2 z)``.
-
-    Whole numbers n, one if not given, may be zero; the time of a draw grows with them. The sign of
-    the tilt z is of no matter. A draw is NaN where z is not finite or n is no whole number.
-    """
+    """Draw Polya-Gamma variables PG(n, z), elementwise, for whole n; NaN where z is not finite."""
     z = pt.as_tensor(z)
     return draw_elementwise(PolyaGammaRV(), rng, (z, pt.as_tensor(n).astype(float_dtype(z))))

@@ -80,10 +80,7 @@ def fill_uniform(state: Array, bits: Array, out: Array) -> None:
 
 
 def ziggurat() -> Array:
-    """Where layers of the same area under ``exp(-x^2 / 2)`` end, the lowest first.
-
-    The last of them ends at zero. The lowest is as wide as a rectangle of its area, with the tail.
-    """
+    """Where layers of the same area under ``exp(-x^2 / 2)`` end, the lowest one first."""
     height = math.exp(-0.5 * LAST_EDGE**2)
     area = LAST_EDGE * height + math.sqrt(0.5 * math.pi) * math.erfc(LAST_EDGE / math.sqrt(2.0))
     edges = [area / height, LAST_EDGE]

@@ -157,11 +157,9 @@ class TruncatedNormalRV(KernelRV):
 def truncated_normal(
     rng: Variable, mu: TensorLike, sigma: TensorLike, lower: TensorLike, upper: TensorLike
 ) -> tuple[Variable, TensorVariable]:
-    """Draw normals restricted to intervals, elementwise.
+    """Draw normals restricted to intervals, elementwise, whose bounds may be infinite or equal.
 
-    ``mu`` and ``sigma`` are those before the truncation. Either bound may be infinite; where they
-    are equal the draw is the bound. It is NaN where ``lower > upper``, ``sigma <= 0`` or a
-    parameter is NaN.
+    A draw is NaN where ``lower > upper``, ``sigma <= 0`` or a parameter is NaN.
     """
     return draw_elementwise(TruncatedNormalRV(), rng, (mu, sigma, lower, upper))
 
@@ -215,11 +213,9 @@ class ArgmaxUtilitiesRV(KernelRV):
 def argmax_utilities(
     rng: Variable, mu: TensorLike, sigma: TensorLike, labels: TensorLike, current: TensorLike
 ) -> tuple[Variable, TensorVariable]:
-    """Draw utilities whose argmax is the label: one Gibbs scan of each row.
+    """Draw utilities (n, K) whose argmax is the label (n,): one Gibbs scan of each row.
 
-    Means and utilities before the scan (those of the labels are not read) are (n, K), standard
-    deviations (), (K,) or (n, K), labels (n,) in ``0 .. K - 1``. Afterwards the utility of the
-    label is greater than all others of its row, without ties.
+    Standard deviations are (), (K,) or (n, K). The label's utility is the greatest, without ties.
     """
     mu, sigma, current = map(as_float, (mu, sigma, current))
     labels = pt.as_tensor(labels)

@@ -36,10 +36,10 @@ class Activation(NamedTuple):
 
 
 class PieceTerms(NamedTuple):
-    """What a draw needs of each piece and does not depend on mu and x, shape (K + 1,).
+    """What a draw needs of each piece beside mu and x, shape (K + 1,).
 
-    Piece k has mean ``from_mu[k] mu + from_x[k] (x - c_k)`` and sd ``sd[k]``; crossing its
-    lower edge upwards changes the log density by ``jump[k] (x - middle[k])``.
+    Piece k has mean ``from_mu[k] mu + from_x[k] (x - c_k)`` and sd ``sd[k]``; crossing its lower
+    edge changes the log density by ``jump[k] (x - middle[k])``.
     """
 
     from_mu: Array
@@ -143,11 +143,7 @@ class Streams(NamedTuple):
 
 @jit
 def compare_two(table: Array, count: int, activation: Activation, pieces: PieceTerms) -> None:
-    """Fill proposals of the two pieces, and the chance of the upper one.
-
-    A draw does not stay if a number is missing or beyond all bounds. There is no branch here, so
-    that the processor works on several draws at once.
-    """
+    """Fill proposals of the two pieces, and the chance of the upper one, without branches."""
     edge, jump, middle = activation.edges[1], pieces.jump[1], pieces.middle[1]
     from_mu_0, from_x_0, c_0 = pieces.from_mu[0], pieces.from_x[0], activation.intercepts[0]
     from_mu_1, from_x_1, c_1 = pieces.from_mu[1], pieces.from_x[1], activation.intercepts[1]
@@ -220,11 +216,7 @@ def propose_each(table: Array, count: int, streams: Streams, edge: float) -> Non
 def propose_together(
     rng: Generator, streams: Streams, waiting: Waiting, end: int, edge: float, out: Array
 ) -> int:
-    """A proposal for each of the last AT_A_TIME draws that wait; those that are accepted leave.
-
-    The others wait for the next turn: a branch that the processor cannot foresee costs more than a
-    proposal. Returns how many wait.
-    """
+    """Propose the last AT_A_TIME draws that wait; those accepted leave, and others wait again."""
     fill_uniform(streams.state, streams.bits, streams.uniform)
     fill_uniform(streams.state, streams.bits, streams.threshold)
     fill_normal(rng, streams.state, streams.bits, streams.beyond, streams.normal)

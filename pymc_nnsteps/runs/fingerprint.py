@@ -46,11 +46,7 @@ def location_of(store: str | Path) -> str:
 
 @contextmanager
 def writing(place: str | Path) -> Iterator[None]:
-    """Be the one process that writes to a place, by a lock on a file beside it.
-
-    The operating system takes the lock back from a process that ends, however it does. Nothing is
-    locked at a URL.
-    """
+    """Be the one process that writes to a place, by a lock on a file; URLs have none."""
     location = location_of(place)
     if "://" in location:
         yield
@@ -292,10 +288,7 @@ def _densities(model: pm.Model) -> dict[str, str]:
 
 
 def _graph(expression: Variable) -> str:
-    """Digest of a graph as it is printed, without the addresses of what has no text of its own.
-
-    Equal parts are one there: compiling a function may make them one in the graph of the model.
-    """
+    """Digest of a graph as it is printed, without addresses, equal parts being one."""
     merged = FunctionGraph(outputs=[expression], clone=True)
     MergeOptimizer().rewrite(merged)
     text = str(debugprint(merged.outputs, file="str", print_type=True))

@@ -85,12 +85,7 @@ def begin(
     draws_per_chunk: int,
     step_kwargs: Mapping[str, Any],
 ) -> tuple[Run, list[Checkpoint]]:
-    """Assign steps, and place each chain before its first draw.
-
-    The model, with the data that it has now, and what is stated in its variables are copied, so
-    that nothing that is done to them later is seen by the run. The result is the run, and a
-    checkpoint for each chain.
-    """
+    """Assign steps to a copy of a model and its data, with a checkpoint before each first draw."""
     known = [rv.name for rv in model.unobserved_RVs]
     strange = sorted(set(var_names or ()).difference(known))
     if strange:
@@ -133,11 +128,7 @@ def state_of(step: Step) -> State:
 
 
 def restore(step: Step, state: State) -> None:
-    """Have a step remember what was in a state, of the same data.
-
-    As PyMC does it for any step: those of the package would evaluate densities and gradients anew,
-    for which the last digit may be another.
-    """
+    """Have a step remember a state, of the same data, as PyMC does: nothing is evaluated anew."""
     for each, (own, numbers) in zip(flatten_steps(step), state, strict=True):
         WithSamplingState.sampling_state.__set__(each, own)
         vars(each).update(numbers)

@@ -48,10 +48,9 @@ def run_of(store: Store) -> Run:
 
 @one_thread
 def advance(location: str, chain: int, until: int) -> int:
-    """Bring a chain to ``until`` draws, with a checkpoint at the end of each chunk.
+    """Bring a chain to ``until`` draws, a checkpoint after each chunk; return how many were made.
 
-    Done twice it does nothing; broken off it goes on from the last checkpoint; done by two at the
-    same time it writes the same twice. The result is the number of draws that were made.
+    Done twice it does nothing; broken off it goes on from the last checkpoint.
     """
     store = Store(location)
     now = first = store.checkpoint(chain)

@@ -105,6 +105,8 @@ def save(
     require_bool("overwrite", overwrite)
     model = model_or_context(model)
     posterior = posterior_of(idata)
+    if posterior.data_vars.keys().isdisjoint(model.named_vars):
+        raise ValueError("idata has no variable of the model; pass the model that was sampled.")
     if not isinstance(idata, xr.DataTree) or "posterior" not in idata.children:
         idata = xr.DataTree.from_dict({"posterior": posterior})
     with _replacing(path, overwrite) as part, ZipFile(part, "w") as file:

@@ -47,10 +47,9 @@ def require_client(client: object) -> None:
 def carried_out(
     client: Any, function: Callable[..., Any], sequences: Sequence[Calls]
 ) -> Iterator[tuple[int, Any]]:
-    """Call a function, in each sequence one call after another and the sequences beside each other.
+    """Make calls of each sequence one after another; yield the sequence's number and the result.
 
-    Yields the number of a sequence and the result of a call of it. Without a client the calls are
-    made here, one sequence after another. A call may be repeated where a worker died.
+    A call may be repeated where a worker died. Without a client all are made here.
     """
     if client is None:
         for number, calls in enumerate(sequences):

@@ -4,32 +4,20 @@ Which entries are missing is a part of a model: constants pick the rows of its l
 the observed entries. The model of a shard has other constants, and is otherwise the same.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from functools import partial
 from operator import is_
 
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 from numpy.typing import NDArray
-from pytensor.compile.ops import ViewOp
 from pytensor.graph.basic import Apply, Variable
-from pytensor.graph.traversal import io_toposort
-from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.initial_values import begin_at
-from pymc_nnsteps.graphs.plain import added
+from pymc_nnsteps.graphs.plain import added, restated
 from pymc_nnsteps.graphs.search import parameters
-from pymc_nnsteps.prediction.imputation import Imputation, ImputedColumn, imputations_of
-
-
-def imputed_columns(tables: Sequence[Imputation]) -> dict[TensorVariable, ImputedColumn]:
-    """Columns of numbers with missing entries, by the variables of these and of the others."""
-    return {
-        rv: column
-        for table in tables
-        for column, observed in zip(table.columns, table.observed, strict=True)
-        for rv in (column.entries, observed)
-    }
+from pymc_nnsteps.prediction.imputation import imputations_of
 
 
 def with_gaps(model: pm.Model, missing: Mapping[str, NDArray[np.bool_]]) -> pm.Model:
@@ -48,24 +36,21 @@ def with_gaps(model: pm.Model, missing: Mapping[str, NDArray[np.bool_]]) -> pm.M
             stated[rv.owner] = 1, np.array([len(seen)])
             made[model.rvs_to_values[rv]] = pt.constant(inputs[seen, column.number])
 
-    def restate(expression: Variable, made: dict[Variable, Variable]) -> Variable:
-        if expression not in made and isinstance(getattr(expression.owner, "op", None), ViewOp):
-            [expression] = expression.owner.inputs
-        for node in io_toposort(list(made), [expression]):
-            given = [made.get(each, each) for each in node.inputs]
-            if node in stated:
-                place, value = stated[node]
-                given[place] = pt.constant(value)
-            if not all(map(is_, given, node.inputs)):
-                new = node.clone_with_new_inputs(given, strict=False)
-                made.update(zip(node.outputs, new.outputs, strict=True))
-        return made.get(expression, expression)
+    def outputs(node: Apply, given: list[Variable]) -> list[Variable]:
+        if node in stated:
+            place, value = stated[node]
+            given[place] = pt.constant(value)
+        if all(map(is_, given, node.inputs)):
+            return node.outputs
+        return node.clone_with_new_inputs(given, strict=False).outputs
 
     found = pm.Model(model=None)
     found._coords, found._dim_lengths = model._coords, model._dim_lengths
     entries = {entry for table in tables for entry in table.entries}
     for variable in model.named_vars.values():
-        new = made[variable] = added(found, model, variable, made, restate)
+        new = made[variable] = added(
+            found, model, variable, made, partial(restated, outputs=outputs)
+        )
         if variable in entries:
             begin_at(new, None)
     return found

@@ -34,8 +34,8 @@ from pymc_nnsteps.graphs.shapes import shapes_of
 from pymc_nnsteps.laws.conditional import Additive, Conditional
 from pymc_nnsteps.moves.contract import Options, Scan
 from pymc_nnsteps.moves.plan import plan
+from pymc_nnsteps.prediction.columns import columns_in
 from pymc_nnsteps.prediction.imputation import ImputedColumn, imputations_of
-from pymc_nnsteps.sharded.gaps import imputed_columns
 
 
 @dataclass(frozen=True)
@@ -71,11 +71,7 @@ class Rounds:
 
 
 def rounds_of(model: pm.Model, exchanged: Collection[str], scan: Scan = "sequential") -> Rounds:
-    """Plan a sweep over rows in shards.
-
-    The model has two rows or more. ``exchanged`` are the data containers that hold rows, along
-    their first axis.
-    """
+    """Plan a sweep over rows in shards, which the containers ``exchanged`` hold."""
     n_rows = _number_of_rows(model, exchanged)
     of_rows = _variables_of_rows(model, {model[name] for name in exchanged}, n_rows)
     shapes = shapes_of(model)
@@ -121,12 +117,18 @@ def _variables_of_rows(
         container: (container, Rows(0)) for container in containers
     }
     tables = [each for each in imputations_of(model) if each.container in containers]
-    for category in [category for each in tables for category in each.categories]:
-        raise NotConjugate(
-            f"{describe(category.entries)} are missing levels, which shards cannot exchange; make "
-            'a level of them, such as "missing"'
-        )
-    columns = imputed_columns(tables)
+    for table in tables:
+        for column in columns_in(model, table.container):
+            if any(each.numbers[0] in column.places for each in table.categories):
+                raise NotConjugate(
+                    f"{describe(table.container)} has missing levels in the column "
+                    f"{column.name!r}, which shards do not draw; make a level of them, such as "
+                    '"missing"'
+                )
+    laws = [
+        (each, rv) for one in tables for each, rv in zip(one.columns, one.observed, strict=True)
+    ]
+    columns = {rv: column for column, other in laws for rv in (column.entries, other)}
     known |= {column.after: (column.after, Rows(0)) for column in columns.values()}
     for rv in model.basic_RVs:
         if rv in columns:

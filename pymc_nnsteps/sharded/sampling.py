@@ -268,7 +268,8 @@ def sample_sharded(
     tune = integer_from_zero("tune", tune)
     every = positive_integer("checkpoint_every", checkpoint_every)
     require_choice("scan", scan, get_args(Scan))
-    _require_shards(shards)
+    if isinstance(shards, Mapping) or not len(shards):
+        raise ValueError("shards must have at least one shard; for a single one pass [shards].")
     names = tuple(str(v.name) for v in model.data_vars) if rows is None else tuple(rows)
     planned = rounds_of(model, names, scan)
     shared = SharedDraws(model, planned)
@@ -322,10 +323,7 @@ def _sweeps(
     record: RunFile | None,
     every: int,
 ) -> Iterator[int]:
-    """Bring a run of (tune, draws, chains) to its end from where it stands.
-
-    Yields the number of sweeps that are done.
-    """
+    """Bring a run of (tune, draws, chains) to its end; yields the number of sweeps done."""
     tune, draws, chains = length
     if record is not None and run.sweep >= 0:
         pool.restore(record.file.parent, run.number)
@@ -349,19 +347,8 @@ def _sweeps(
         run.chain, run.sweep, run.changed = run.chain + 1, -1, {}
 
 
-def _require_shards(shards: Sequence[Load]) -> None:
-    if isinstance(shards, Mapping):
-        raise ValueError("shards must be a sequence of shards; for a single one pass [shards].")
-    if not len(shards):
-        raise ValueError("shards must have at least one shard.")
-
-
 def sweep(pool: ShardPool, shared: SharedDraws, changed: Point) -> Point:
-    """Draw every variable once.
-
-    ``changed`` are shared variables that have been drawn since the shards last received any; the
-    result is the same after the sweep.
-    """
+    """Draw every variable once; return the shared ones that shards have not received yet."""
     for which in range(shared.n_rounds):
         changed = shared.draw(which, pool.draw(which, changed))
     return changed

@@ -23,6 +23,7 @@ from pymc.initial_point import make_initial_point_fn
 from pytensor.graph.basic import Variable
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_nnsteps.arguments import require_finite
 from pymc_nnsteps.graphs.shapes import require_fitting_data, shapes_of
 from pymc_nnsteps.graphs.values import natural_values, substitute
 from pymc_nnsteps.kernels.compiling import c_by_default
@@ -39,7 +40,7 @@ from pymc_nnsteps.sharded.gaps import with_gaps
 from pymc_nnsteps.sharded.rounds import Rounds, rounds_of
 from pymc_nnsteps.steps.compiled import PointFunction
 from pymc_nnsteps.steps.sweep import Chained, follow
-from pymc_nnsteps.tables import require_same_rows
+from pymc_nnsteps.tables import require_same_rows, sources
 
 Data = Mapping[str, NDArray[Any]]
 Load = Data | Callable[[], Data]
@@ -76,12 +77,7 @@ class Instructions:
 
 
 class Shard:
-    """Latent variables of some rows, with a random generator of their own.
-
-    ``load`` has the rows: what the model's data containers are exchanged for.
-    Its ``point`` has latent variables, and the shared variables that were last received;
-    ``number`` is that of the next message, and ``seconds`` is the time spent on draws and sums.
-    """
+    """Latent variables of some rows, which ``load`` has, with a random generator of their own."""
 
     def __init__(self, instructions: Instructions, load: Load) -> None:
         with COMPILING:
@@ -136,10 +132,7 @@ class Shard:
         self.number = number + 1
 
     def draw(self, number: int, which: int, shared: Mapping[str, NDArray[Any]]) -> Sums:
-        """Draw the latent variables of a round, and say the sums that are asked for after it.
-
-        ``shared`` are the shared variables that have changed.
-        """
+        """Draw the latent variables of a round, given shared ones; return the sums asked for."""
         if number != self.number:
             raise OutOfStepError(f"message {number} is not {self.number}, the next one")
         start = perf_counter()
@@ -234,10 +227,7 @@ class SharedDraws:
 
 
 class _Draws(PointFunction):
-    """Draws of a round as a function of a generator, sums and a point.
-
-    Variables that are ``superseded`` are drawn without use of their present values.
-    """
+    """Draws of a round as a function of a generator, sums and a point."""
 
     @one_thread
     def __init__(
@@ -350,7 +340,8 @@ def _exchange(model: pm.Model, data: Data) -> dict[str, NDArray[np.bool_]]:
         numbers: object = values
         if container.ndim == 1:
             numbers = group_numbers(f"{name} of a shard", values, model, container, False)
-        given = read_rows(f"{name} of a shard", model, container, numbers).values
+        table = read_rows(f"{name} of a shard", model, container, numbers)
+        given = table.values
         with np.errstate(invalid="ignore"):
             array = np.require(given, container.dtype, ["C", "A", "W"])
         held = container.get_value(borrow=True)
@@ -364,11 +355,8 @@ def _exchange(model: pm.Model, data: Data) -> dict[str, NDArray[np.bool_]]:
             gaps = tables[name].missing_numbers.any(axis=0)
             missing[name] = np.isnan(array) & gaps
             array = np.where(missing[name], held.mean(axis=0), array)
-        if array.dtype.kind == "f" and not np.isfinite(array).all():
-            what = "NaN or infinite values"
-            if name in tables:
-                what = "infinite values, or NaN in a column without gaps in the model"
-            raise ValueError(f"{name} of a shard has {what}; remove those rows.")
+        advice = "remove those rows" + ", or have gaps there in the model too" * (name in tables)
+        require_finite(f"{name} of a shard", array, advice, sources(table.columns or ()))
         if array.dtype.kind != "f" and not np.array_equal(array, given):
             raise ValueError(
                 f"{name} of a shard must hold whole numbers, as in the model; got other "

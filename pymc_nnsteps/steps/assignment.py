@@ -52,11 +52,7 @@ def assign(
     compile_kwargs: Mapping[str, Any] | None,
     kwargs: Mapping[str, Any],
 ) -> tuple[Step, int, Sequence[PointType]]:
-    """Return one step for all variables, its number of tuning draws and the starting points.
-
-    Arguments have their names in :func:`pymc.sample`: :mod:`~pymc_nnsteps.steps.assignment` reads
-    them by these names.
-    """
+    """One step for all variables, its tuning draws and the starting points, as ``pm.sample``."""
     provided, selected = assign_step_methods(model, step, methods=STEP_METHODS)
     options = resolve_backend_compile_kwargs(None, compile_kwargs)
     points: Sequence[PointType]
@@ -187,11 +183,9 @@ def _levels(model: pm.Model) -> list[TensorVariable]:
 @once_per_model
 @without_bookkeeping()
 def _is_readable(model: pm.Model) -> bool:
-    """Whether a model can be read at all; if not, a warning says what went wrong.
+    """Whether a model can be read at all; if not, PyMC's steps take it, after a warning.
 
-    An import of this package must not keep :func:`pymc.sample` from a model that it knows nothing
-    of, so any error in reading leaves the whole model to the steps of PyMC. So does a model without
-    a form in plain tensors, which needs no warning.
+    An import of this package must not keep ``pm.sample`` from any model, so all errors are caught.
     """
     reading: Any = None
     try:
@@ -216,11 +210,7 @@ def _is_readable(model: pm.Model) -> bool:
 
 
 def beside_gibbs(model: pm.Model) -> list[tuple[TensorVariable, str, str]]:
-    """List the variables that :func:`pymc.sample` gives to other steps than Gibbs by default.
-
-    With each comes its step and the reason. Log densities are assumed to be differentiable in
-    continuous variables.
-    """
+    """Variables that ``pm.sample`` gives to other steps than Gibbs, the step and the reason."""
     networks, found = networks_of(model), []
     weights = networks.functional.intersection(model.free_RVs).difference(networks.of_gibbs)
     moved, unmoved = _beside_gibbs_in(model, tuple(model.free_RVs)) if weights else ((), None)
@@ -333,10 +323,7 @@ def _gibbs_takes(model: pm.Model, rv: TensorVariable) -> bool:
 
 
 def _model_to_sample(rv: TensorVariable) -> tuple[pm.Model | None, TensorVariable]:
-    """Model that steps are being assigned to, if this package may assign some, and its variable.
-
-    Both are in plain tensors.
-    """
+    """The model that this package may assign steps for, and its variable, in plain tensors."""
     other = locals_of("sample", SAMPLER).get("nuts_sampler") not in (None, "pymc")
     model = None if other or not _enabled else _sampled_model()
     if model is None or not _is_readable(model):
@@ -355,11 +342,7 @@ def announce() -> None:
 
 
 def _sampled_model() -> pm.Model | None:
-    """Model that PyMC assigns steps for.
-
-    PyMC does not pass the model when it asks for a competence. It is a local variable of the caller
-    and may differ from the model of the context (``pm.sample(model=model)``).
-    """
+    """Model that PyMC assigns steps for: a local variable of its caller, not of a context."""
     caller = locals_of("assign_step_methods", SAMPLER)
     if caller:
         return caller.get("model")

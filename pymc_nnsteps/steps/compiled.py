@@ -127,9 +127,9 @@ class PointFunction(Compiled):
 def take_out_invariants(
     outputs: Sequence[Variable], roots: Collection[Variable]
 ) -> tuple[list[Variable], dict[Variable, SharedVariable]]:
-    """Replace the largest parts of a graph that do not depend on ``roots`` by shared variables.
+    """Replace the largest parts of a graph without ``roots`` by shared variables, still empty.
 
-    These are still empty; the parts that they stand for are returned with them.
+    The parts that they stand for are returned with them.
     """
     graph = FunctionGraph(outputs=outputs, clone=False)
     MergeOptimizer().rewrite(graph)

@@ -44,11 +44,9 @@ def move(
     noise: TensorVariable,
     beta: TensorVariable,
 ) -> TensorVariable:
-    """``v = sqrt(1 - beta^2) u + beta w`` (Cotter et al., eq. 1.1), and with a gradient PCNL's.
+    """``v = s u + (1 - s) C grad l(u) + beta w``, ``s = sqrt(1 - beta^2)``; PCN has no gradient.
 
-    That is ``v = [(2 - delta) u + 2 delta C grad l(u) + sqrt(8 delta) w] / (2 + delta)``. With
-    ``s = sqrt(1 - beta^2) = (2 - delta) / (2 + delta)`` it is
-    ``v = s u + (1 - s) C grad l(u) + beta w``.
+    That is Cotter et al., eq. 1.1, and PCNL's with ``s = (2 - delta) / (2 + delta)``.
     """
     s = _contraction(beta)
     proposed = s * xi + beta * noise

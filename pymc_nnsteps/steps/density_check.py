@@ -102,10 +102,7 @@ class Target:
 
 
 def require_density(target: Target, step: HMC, one: Point, other: Point) -> None:
-    """Refuse a step whose log density is not the model's.
-
-    What the step moves is taken from both points, all else from the first.
-    """
+    """Refuse a step whose log density is not the model's at two points of what it moves."""
     moved = step.moved
     there = {**one, **{name: other[name] for name in moved}}
     own = [step.log_density(point) for point in (one, there)]

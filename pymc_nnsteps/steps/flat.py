@@ -55,12 +55,9 @@ class Located(NamedTuple):
 class FlatDensity:
     """Log density of some variables given the others, and its gradient.
 
-    The density is that of everything that depends on the variables, their priors and Jacobians
-    included; a block may be integrated out. What rows of data add is a function of its own where
-    the density is no sum over them (:mod:`.terms`); otherwise one function gives all, with the
-    first rows what belongs to no row. Without a mode in ``compile_kwargs`` it is C++, or Numba's
-    where that is not possible, built together with the kernels that it is called by, given with the
-    types of their arguments.
+    It has all that depends on the variables; a block may be integrated out. Sums over rows are a
+    function of their own where the density is no sum (:mod:`.terms`). It is C++, or Numba's, and
+    built together with the kernels that call it, unless ``compile_kwargs`` has a mode.
     """
 
     def __init__(
@@ -187,10 +184,7 @@ def _compiled(
     options: dict[str, Any],
     called_by: Sequence[tuple[Kernel, str]],
 ) -> list[Any]:
-    """A function of each output, all by the same compiler: a kernel calls them together.
-
-    With leave to reorder sums, Numba's code of now would round otherwise than that of its cache.
-    """
+    """A function of each output, all by the same compiler: a kernel calls them together."""
 
     def functions(**each: Any) -> list[Any]:
         found = [compiled(inputs, output, **each) for output in outputs]
@@ -207,10 +201,7 @@ def _compiled(
 
 
 class _FlatReader:
-    """Reader of variables from a flat vector, given its layout.
-
-    A layout lists, for each variable, its start and end and the lengths of its axes.
-    """
+    """Reader of variables from a flat vector, given starts, ends and lengths of axes of each."""
 
     def __init__(self, layout: TensorVariable) -> None:
         self._layout = layout

@@ -300,10 +300,7 @@ class Gibbs(Step):
         self.averages = averages
 
     def partial_sweeps(self, model: pm.Model) -> dict[str, Callable[[PointType], PointType]]:
-        """Partial sweeps up to the draws that complete joint moves, keyed by variables drawn last.
-
-        Draws later in the sweep may hide an error of the move.
-        """
+        """Sweeps up to draws that complete joint moves: later ones may hide their errors."""
         names = {model.values_to_rvs[value].name for value in self.vars}
         model = plain_model(model)
         shapes = shapes_of(model, model.initial_point())

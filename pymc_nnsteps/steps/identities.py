@@ -181,11 +181,7 @@ def move_terms(old: float, new: float, log_ratio: float, centre: float) -> tuple
 
 
 def jumps(along: Callable[[float], tuple[float, float]], tolerance: float) -> bool:
-    """Whether a log density jumps on a line, from 0 to 1, or ends there.
-
-    Bisects the line towards the largest error of the trapezoidal rule, which is tolerated up to a
-    limit.
-    """
+    """Whether a log density jumps on a line from 0 to 1, by bisection towards the largest error."""
     places = {place: along(place) for place in (0.0, 1.0)}
     low, high = 0.0, 1.0
     for _ in range(HALVINGS):

@@ -141,10 +141,7 @@ def _compiled(
     category: ImputedCategory,
     compile_kwargs: dict[str, Any],
 ) -> tuple[Sequence[str], int, tuple[Compiled, Compiled]]:
-    """What gets new values, the number of levels, and functions of levels.
-
-    These are the log densities of rows, and new values of layers that move along.
-    """
+    """What gets new values, the number of levels, and functions of levels."""
     require_own_rows(move.imputation)
     levels, x = category.entries.type(), move.completed
     places = category.rows[:, None], category.numbers

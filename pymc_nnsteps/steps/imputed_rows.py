@@ -163,10 +163,7 @@ def require_own_rows(imputation: Imputation) -> None:
 
 
 class ImputedRows:
-    """New values of missing inputs and of layers behind them, of tables that a step moves whole.
-
-    With ``follow`` rows also follow trajectories, by gradients of the density.
-    """
+    """New values of missing inputs and of layers behind them, of tables that a step moves whole."""
 
     def __init__(
         self,

@@ -40,10 +40,7 @@ LARGEST = 100
 def block_to_collapse(
     model: pm.Model, rvs: Sequence[TensorVariable], collapse: Choice, shapes: Shapes
 ) -> Gaussian | None:
-    """Return the largest Gaussian block of some variables if it is to be integrated out.
-
-    It never contains all of them. All its children are Normal, without auxiliary variables.
-    """
+    """The largest Gaussian block, but not all, of some variables, if it is to be integrated out."""
     if collapse is False or (collapse == "auto" and not _is_precise_network(model, rvs)):
         return None
     members = [rv for rv in rvs if _is_gaussian(model, rv)]
@@ -78,10 +75,7 @@ def _is_gaussian(model: pm.Model, rv: TensorVariable) -> bool:
 
 
 def log_integral(model: pm.Model, block: Gaussian, total: Total | None) -> TensorVariable:
-    """Log integral over a block, relative to the log density with the block at zero.
-
-    It is an expression of the model's value variables without those of the block.
-    """
+    """Log integral over a block, relative to the log density with the block at zero."""
     prior = prior_of(block.members)
     n = len(prior.label_lengths)
     labels = dict(enumerate(prior.label_lengths))
@@ -112,10 +106,7 @@ def _is_shared(prior: BlockPrior, total: Total | None) -> bool:
 
 
 def _log_gaussian_integral(p: TensorVariable, h: TensorVariable) -> TensorVariable:
-    """Sum over g and r of ``h_gr^T P_g^-1 h_gr / 2 - log |P_g| / 2``, with its gradient by hand.
-
-    The arrays have shapes (groups, d, d) and (groups, rows, d).
-    """
+    """Sum over g, r of ``h_gr^T P_g^-1 h_gr / 2 - log |P_g| / 2``, with its gradient by hand."""
     p_in, h_in = p.type(), h.type()
     root = cholesky(p_in, lower=True)
     whitened = solve_triangular(root, h_in.mT, lower=True, b_ndim=2)

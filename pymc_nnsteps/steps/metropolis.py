@@ -55,10 +55,7 @@ class Coordinates:
 
 
 def whitened(model: pm.Model, rv: TensorVariable, block: Collection[TensorVariable]) -> Coordinates:
-    """Coordinates in which the Normal or MvNormal prior of a variable is standard normal.
-
-    It is proposed together with its block.
-    """
+    """Coordinates in which the Normal or MvNormal prior of a variable is standard normal."""
     if not has_prior(model, rv, NormalRV, MvNormalRV):
         raise ValueError(
             f"{describe(rv)} has the prior {law_as_stated(model, rv)}, but this step needs an "
@@ -218,10 +215,9 @@ class CompiledProposal:
     def locate(
         self, point: Point, known: ChainState[np.ndarray] | None = None
     ) -> ChainState[np.ndarray]:
-        """The place of a point, of which :meth:`read` has made copies.
+        """The place of a point that was read; coordinates ``known`` to have its values are kept.
 
-        The coordinates of a ``known`` place are kept if they still have these values: they are
-        those of the values up to rounding only, and a chain is to go on as it would have.
+        They are those of the values up to rounding only, and a chain is to go on as it would have.
         """
         if known is not None:
             place, values = self._evaluate(known.coordinates, point)
@@ -275,10 +271,7 @@ class MetropolisState(StepMethodState):
 
 
 class MetropolisHastings(Step):
-    """A step that proposes, and accepts or rejects.
-
-    A ``size`` of None is adapted during tuning, to the method's own target if there is none.
-    """
+    """A step that proposes and accepts or rejects; a ``size`` of None is adapted in tuning."""
 
     _state_class = MetropolisState
     _shown = ACCEPTANCE_AND_SIZE

@@ -76,10 +76,7 @@ PRECISIONS: dict[type, Callable[..., TensorVariable]] = {
 def prior_precision(
     model: pm.Model, rv: TensorVariable, moved: Collection[TensorVariable]
 ) -> TensorVariable | None:
-    """Precisions of the entries of a free variable, in terms of its parents; broadcasts to it.
-
-    None if the variable is constrained, its prior is another, or has a parent that is moved.
-    """
+    """Precisions of the entries of a free variable, in terms of parents that are not moved."""
     rule = PRECISIONS.get(prior_kind(model, rv))
     if rule is None:
         return None
@@ -99,18 +96,15 @@ class NetworkCurvature:
     # the model's other variables and of ``references``.
     priors: dict[TensorVariable, TensorVariable]
     likelihoods: dict[TensorVariable, TensorVariable]
-    # What stands for expressions of what is moved, at a typical place; and these.
+    # What stands for typical values of expressions of what is moved (information in outputs, and
+    # what priors depend on); and these expressions.
     references: dict[TensorVariable, TensorVariable]
     # Random variables whose curvature in the network's outputs has been read.
     factors: tuple[TensorVariable, ...]
 
 
 def network_curvature(model: pm.Model, rvs: Sequence[TensorVariable]) -> NetworkCurvature:
-    """Curvature of minus the log density that weights and other variables are moved in.
-
-    Variables with Normal, Student-t or Laplace priors are weights if they enter the parameters of
-    the model's variables as those of a network do.
-    """
+    """Curvature of minus the log density that weights and other variables are moved in."""
     return _read(model, tuple(rvs))
 
 
@@ -137,21 +131,23 @@ def _of_weights(
     variances = [_variance(rv, p) for rv, p in zip(weights, priors, strict=True)]
     squares = Squares(dict(zip(weights, variances, strict=True)), barriers)
     total = pt.constant(0.0)
-    places: dict[Any, TensorVariable] = {}
+    references: dict[Any, Any] = {}
     factors = _factors(model, weights)
     for factor in factors:
         outputs = network_outputs(parameters(factor), weights, barriers, squares.of)
-        places |= {u: _like(u) for u in outputs if u not in places}
-        curvatures = _curvatures(model, factor, {u: places[u] for u in outputs})
-        for u, curvature in zip(outputs, curvatures, strict=True):
-            total += (curvature * squares.of(u)).sum()
+        places = {_like(u): u for u in outputs}
+        for u, curvature in zip(outputs, _curvatures(model, factor, places), strict=True):
+            typical = curvature
+            if not places.keys().isdisjoint(ancestors([curvature])):
+                typical = curvature.type(name=f"information of {factor.name}")
+                [references[typical]] = substitute([curvature], places)
+            total += (typical * squares.of(u)).sum()
     likelihoods: Any = pt.grad(total, variances, disconnected_inputs="ignore")
     read = [*priors, *likelihoods]
     seen = [rv for rv in rvs if any(depends_on(each, [rv], barriers) for each in read)]
-    places |= {rv: _like(rv) for rv in seen if rv not in places}
-    read = substitute(read, {rv: places[rv] for rv in seen})
-    used = set(ancestors(read))
-    references = {place: each for each, place in places.items() if place in used}
+    typical_of = {rv: _like(rv) for rv in seen}
+    read = substitute(read, typical_of)
+    references |= {place: rv for rv, place in typical_of.items()}
     n = len(weights)
     return NetworkCurvature(
         dict(zip(weights, read[:n], strict=True)),
@@ -169,14 +165,15 @@ def _variance(rv: TensorVariable, precision: TensorVariable) -> TensorVariable:
 
 
 def _curvatures(
-    model: pm.Model, factor: TensorVariable, places: Mapping[Any, TensorVariable]
+    model: pm.Model, factor: TensorVariable, outputs: Mapping[TensorVariable, Any]
 ) -> list[TensorVariable]:
-    """Curvatures in the outputs behind a factor, at places of which only what matters is left."""
+    """Curvatures in the outputs behind a factor, at places; only what matters of these is left."""
     if factor in model.potentials:
         raise NotConjugate(f"the curvature of {describe(factor)} is not known")
     node = factor.owner
     value = value_of(model, factor)
     given = {rv: _like(rv) for rv in stated_in([*node.inputs, value], model.basic_RVs)}
+    places = {u: place for place, u in outputs.items()}
     inputs = substitute(node.inputs, {**given, **places})
     response = node.clone_with_new_inputs(inputs).outputs[node.outputs.index(factor)]
     try:
@@ -271,7 +268,8 @@ class Squares:
         if isinstance(op, AdvancedIncSubtensor | IncSubtensor):
             return op(*(self._square(array, moving) for array in inputs[:2]), *inputs[2:])
         if isinstance(op, Elemwise) and isinstance(op.scalar_op, scalar.Switch):
-            return _of_pieces([self._square(piece, moving) for piece in inputs[1:]])
+            pieces = [self._square(piece, moving) for piece in inputs[1:]]
+            return _bent(pt.add(*pieces), pt.maximum(*pieces))
         squares = [self._square(operand, moving) for operand in inputs]
         if isinstance(getattr(op, "core_op", op), Dot | Join):
             return op(*squares)
@@ -301,11 +299,6 @@ def _of_numbers(operation: Any, squares: Sequence[Any], moves: Sequence[bool]) -
     raise NotConjugate(f"{operation} is not supported")
 
 
-def _of_pieces(squares: Sequence[Any]) -> Any:
-    """The largest square of the pieces of a function, with the slopes of all of them."""
-    return _bent(pt.add(*squares), pt.maximum(*squares))
-
-
 def _bent(square: Any, largest: Any) -> Any:
     """A largest square that has the slope of another one."""
     return square + disconnected_grad(largest - square)
@@ -320,10 +313,7 @@ def network_outputs(
     barriers: Collection[TensorVariable],
     require_readable: Callable[[Any], object],
 ) -> list[TensorVariable]:
-    """Outputs of the network through which weights enter expressions, the parameters of a response.
-
-    ``require_readable`` raises :class:`.NotConjugate` for an expression of weights that is none.
-    """
+    """Outputs of the network through which weights enter the parameters of a response."""
     reader = _OutputReader(weights, barriers, require_readable)
     return list(dict.fromkeys(u for each in expressions for u in reader.outputs(each)))
 
@@ -375,10 +365,13 @@ class _OutputReader:
         operand: Any = node.inputs[0]
         result: Any = node.outputs[0]
         is_part = below is operand and result.ndim < below.ndim
-        if isinstance(node.op, Subtensor) and _slices(node):
-            return is_part or below.ndim == operand.ndim
-        if isinstance(node.op, Subtensor | DimShuffle):
-            return is_part
+        match node.op:
+            case Subtensor(idx_list=[_, *columns]) if any(
+                isinstance(each, slice) and each != slice(None) for each in columns
+            ):  # some columns, not a single one
+                return is_part or below.ndim == operand.ndim
+            case Subtensor() | DimShuffle():
+                return is_part
         linear = isinstance(node.op, Elemwise) and isinstance(node.op.scalar_op, LINEAR)
         return below in self._weights and linear
 
@@ -399,8 +392,3 @@ def _keeps_rows(node: Apply) -> bool:
         case Subtensor(idx_list=[rows, *_]):
             return rows == slice(None)
     return False
-
-
-def _slices(node: Apply) -> bool:
-    """Whether some columns are taken and others left out, and not a single one."""
-    return any(isinstance(each, slice) and each != slice(None) for each in node.op.idx_list[1:])

@@ -179,7 +179,7 @@ def _laws_of_missing_inputs(model: pm.Model) -> set[TensorVariable]:
 
 
 def _known_groups(model: pm.Model, network: Collection[TensorVariable]) -> set[TensorVariable]:
-    """Free variables outside a network of which each law is known, where that holds for all linked.
+    """Variables outside a network, in linked groups of which each law is known.
 
     Those of which one law is not known are best moved together, by gradients.
     """
@@ -210,10 +210,7 @@ def has_law(model: pm.Model, rv: TensorVariable) -> bool:
 def _scales_of(
     model: pm.Model, variables: set[TensorVariable], priors: Collection[type] = PRIORS
 ) -> set[TensorVariable]:
-    """Positive free variables that control ``variables``, at every level.
-
-    Those that multiply what is seen linearly are not among them: they are coefficients.
-    """
+    """Positive free variables that control ``variables``, at every level, no coefficients."""
     scales: set[TensorVariable] = set()
     positive = [rv for rv in model.free_RVs if prior_kind(model, rv, POSITIVE) in priors]
     for rv in reversed(positive):

@@ -188,10 +188,7 @@ FLOOR = 1e-3
 
 
 def basis_of(outer: Recent) -> np.ndarray:
-    """Directions in which a mean of outer products is the identity, one column each.
-
-    The fewer the values, the less is believed of what is beside the diagonal.
-    """
+    """Directions, a column each, in which a mean of outer products, shrunken, is the identity."""
     [curvature] = outer.means
     n = len(curvature)
     believed = outer.effective_count / (outer.effective_count + n)

@@ -96,10 +96,7 @@ def check_chain(
     initvals: Any,
     rng: np.random.Generator,
 ) -> Stationarity:
-    """Run a chain as ``pm.sample`` would, and evaluate its identities.
-
-    The first stretch has as many sweeps as give a thousand draws, if not told.
-    """
+    """Run a chain as ``pm.sample`` would, and evaluate its identities on a thousand draws."""
     with without_blas_notice():
         chain = _TunedChain.tuned(model, step, initvals, rng)
         start = chain.point

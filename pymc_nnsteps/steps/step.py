@@ -64,8 +64,7 @@ class Step(BlockedStep):
     def setup_chain(self, rng: RandomGenerator, tune: int, draws: int) -> None:
         """Prepare a chain: set the generator, recompute quantities of the data, start tuning.
 
-        A chain without tuning keeps the parameters that were tuned before. A process created for
-        the chain uses one thread.
+        A chain without tuning keeps the parameters that were tuned before.
         """
         keep_one_thread_in_workers()
         super().setup_chain(rng, tune, draws)
@@ -135,11 +134,10 @@ BETWEEN = 3
 def columns_that_fit(
     formats: Mapping[str, tuple[str, str]], beside: str | None = None
 ) -> list[TextColumn]:
-    """Columns for statistics of a step, given title and format, the first ones before the others.
+    """Columns for statistics of a step, as many as the terminal has room for.
 
-    PyMC divides the width of the terminal by fixed shares, and cuts what does not fit into one, its
-    own times among it: on 80 characters there is room for one short column more. Another step may
-    show a column with the title ``beside``, which comes first.
+    PyMC divides the width by fixed shares, and cuts its own times where too much is shown. Another
+    step may show a column with the title ``beside``, which comes first.
     """
     room = Console().width - OTHERS - (0 if beside is None else len(beside) + BETWEEN)
     columns = []

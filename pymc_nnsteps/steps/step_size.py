@@ -53,11 +53,7 @@ RECENT = 8
 
 @dataclass(frozen=True)
 class Recent:
-    """Running means that weigh recent values most.
-
-    The n-th value has a weight proportional to ``n ** RECENT``, so that a chain's way to its
-    typical places is forgotten.
-    """
+    """Running means in which the n-th value has a weight proportional to ``n ** RECENT``."""
 
     means: list[np.ndarray]
     count: int = 0

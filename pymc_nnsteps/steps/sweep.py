@@ -77,8 +77,8 @@ class Sweep:
     ) -> tuple[np.random.Generator, dict[str, np.ndarray], list[float], Array]:
         """Run a sweep from ``point`` with the parameters (n_tuned,) of the moves and averages.
 
-        It returns the generator, new values by their names, the mean probability of acceptance of
-        each move (n_tuned,), and the numbers (n_averages,) to be averaged.
+        Returns the generator, new values, mean acceptance (n_tuned,), and numbers (n_averages,) to
+        average.
         """
         tuned = np.array(tuning, dtype="float64")
         learnt = np.zeros(self.n_averages) if averages is None else averages
@@ -170,10 +170,7 @@ def follow(
     shapes: Shapes,
     rvs: Collection[TensorVariable],
 ) -> Chained:
-    """Let conditionals draw in turn, each given the new values of those before.
-
-    They condition on the model's free variables ``rvs``.
-    """
+    """Let conditionals of a model's free variables draw in turn, each given the new values."""
     current = dict(current)
     drawn: dict[Variable, Variable] = {}
     acceptances: list[Variable] = []

@@ -25,11 +25,7 @@ from pymc_nnsteps.laws.multivariate import inverted
 
 
 def moved_with(model: pm.Model, rvs: Sequence[TensorVariable]) -> list[TensorVariable]:
-    """Random variables that have other values when ``rvs`` are moved: these, the first ones, too.
-
-    A variable whose transform depends on ``rvs``, as that of an interval does on its bounds, moves
-    with them.
-    """
+    """These variables, first, and others whose transforms depend on them, as on bounds."""
     values = [model.rvs_to_values[rv] for rv in rvs]
     natural = natural_values(model)
     others = [rv for rv in model.free_RVs if rv not in rvs and depends_on(natural[rv], values)]
@@ -39,9 +35,7 @@ def moved_with(model: pm.Model, rvs: Sequence[TensorVariable]) -> list[TensorVar
 def dependent_factors(model: pm.Model, rvs: Sequence[TensorVariable]) -> list[TensorVariable]:
     """Random variables and potentials whose log density depends on ``rvs``, their own left out.
 
-    What moves with ``rvs`` counts too, and so does the density of the entries that are observed of
-    a vector, if others are moved: PyMC makes them siblings, outputs of one node, and gives one of
-    them the density of both.
+    Partly observed vectors count with their siblings: PyMC gives one of them the density of both.
     """
     moved = moved_with(model, rvs)
     nodes = {rv.owner for rv in rvs}
@@ -96,10 +90,9 @@ def _multivariate_normal(model: pm.Model, rv: TensorVariable) -> TensorVariable:
 
 
 def _gaussian_log_density(deviations: TensorVariable, covariance: TensorVariable) -> TensorVariable:
-    """``sum_c log N(r_c; 0, K)`` over the rows ``r_c``, with its gradient by hand.
+    """``sum_c log N(r_c; 0, K)`` over m rows, with its gradient by hand.
 
-    With ``A = K^{-1} R^T`` the gradients are ``-A^T`` with respect to ``R`` and
-    ``(A A^T - m K^{-1}) / 2`` with respect to ``K``, ``m`` the number of rows.
+    With ``A = K^{-1} R^T`` the gradients are ``-A^T`` and ``(A A^T - m K^{-1}) / 2``.
     """
     r, k = deviations.type(), covariance.type()
     m, n = r.shape

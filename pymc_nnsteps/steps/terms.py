@@ -62,10 +62,7 @@ class ByRow:
         return True
 
     def mixed(self, outputs: Sequence[Variable], roots: Collection[Variable]) -> list[Variable]:
-        """What is computed of data, without ``roots``, and has no rows though its operands do.
-
-        It is another for each block of rows.
-        """
+        """What is computed of data, has no rows, and is another for each block of rows."""
         found: list[Variable] = []
         varying = set(roots)
         for node in io_toposort([*roots, *self.containers], outputs):
@@ -87,14 +84,23 @@ class ByRow:
 
 def by_row(model: pm.Model, factors: Sequence[TensorVariable]) -> ByRow:
     """Those of some factors of a log density that are sums over the rows of the same data."""
-    observed = [f for f in factors if f in model.observed_RVs and _is_elementwise(model, f)]
+    observed = [
+        rv
+        for rv in factors
+        if rv in model.observed_RVs and is_by_entry(rv) and prior_kind(model, rv) is not Unknown
+    ]
     lengths = {rv: _length(model, rv) for rv in observed}
     first = next((n for n in lengths.values() if n is not None), None)
     if first is None:
         return ByRow()
     chosen = tuple(rv for rv in observed if lengths[rv] == first)
     parts = [part for rv in chosen for part in (model.rvs_to_values[rv], *parameters(rv))]
-    containers = frozenset(data for data in _data_of(parts) if _may_have_rows(data, first))
+    containers = frozenset(
+        data
+        for data in _data_of(parts)
+        if getattr(data.type, "shape", ())[:1] == (None,)
+        and len(data.get_value(borrow=True)) == first
+    )
     others = [
         part
         for factor in factors
@@ -112,11 +118,6 @@ def by_row(model: pm.Model, factors: Sequence[TensorVariable]) -> ByRow:
     return found
 
 
-def _is_elementwise(model: pm.Model, rv: TensorVariable) -> bool:
-    """Whether the log density of a variable is a sum of one term for each entry."""
-    return is_by_entry(rv) and prior_kind(model, rv) is not Unknown
-
-
 def _length(model: pm.Model, rv: TensorVariable) -> int | None:
     """Rows of the data that a variable is observed to have, if they are all in one container."""
     data = _data_of([model.rvs_to_values[rv]])
@@ -125,11 +126,6 @@ def _length(model: pm.Model, rv: TensorVariable) -> int | None:
 
 def _data_of(parts: Collection[Variable]) -> list[SharedVariable]:
     return [leaf for leaf in ancestors(parts) if isinstance(leaf, SharedVariable)]
-
-
-def _may_have_rows(data: SharedVariable, n_rows: int) -> bool:
-    value = data.get_value(borrow=True)
-    return getattr(data.type, "shape", ())[:1] == (None,) and len(value) == n_rows
 
 
 def _require_own_rows(model: pm.Model, rv: TensorVariable, found: ByRow) -> None:
@@ -167,8 +163,7 @@ class Terms:
     ) -> list[TensorVariable]:
         """Vectors that one block of rows adds: the log density and its gradient in ``parts``.
 
-        The values that are ``moved`` are made of these. ``is_first`` is one for the first block of
-        rows, else zero. ``given`` is what functions are given beside places and numbers.
+        ``moved`` is made of these; ``is_first`` is one for the first block of rows, else zero.
         """
         rest, rows = substitute([self.rest, *self.sums], moved)
         return [_with_gradient(is_first * rest + rows, parts, list(moved))]
@@ -187,11 +182,7 @@ class OfSums(Terms):
         is_first: TensorVariable,
         given: TensorVariable,
     ) -> list[TensorVariable]:
-        """Vectors of :class:`~pymc_nnsteps.kernels.trajectories.Density`.
-
-        The sums of one block of rows; the log density of given sums, its gradient and that in the
-        sums; the gradient of the sums of one block of rows, times ``given``.
-        """
+        """Vectors of :class:`~pymc_nnsteps.kernels.trajectories.Density`."""
         sums = substitute(self.sums, moved)
         pieces = _pieces(given, sums)
         known: dict[Any, Any] = {**moved}

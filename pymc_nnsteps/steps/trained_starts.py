@@ -142,10 +142,7 @@ def adam(
     rate: float,
     decay: float,
 ) -> Arrays:
-    """Values after one step of AdamW for each batch, of lengths that fall to zero.
-
-    ``slopes`` is the gradient of the misfit at ``(*values, rows)``; matrices decay.
-    """
+    """Values after a step of AdamW for each batch, given the gradient at ``(*values, rows)``."""
     given = [np.asarray(value) for value in values]
     flat = np.concatenate([value.ravel() for value in given])
     pull = np.concatenate([np.full(v.size, decay * (v.ndim > 1), flat.dtype) for v in given])

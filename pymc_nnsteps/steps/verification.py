@@ -22,10 +22,8 @@ from pymc_nnsteps.tables import as_text
 class Verification:
     """Deviations of conditionals, or of a chain, from the model's density; printed as a table.
 
-    A row has variables that are drawn together, their conditional, and the largest difference of
-    two differences of log densities, relative to the rounding error allowed: below one if correct.
-    A row of a chain has a variable, an identity, and its largest z-score; the note gives the number
-    of z-scores and their limit.
+    A row has variables, their conditional and the largest difference of log densities in units of
+    the rounding allowed; or, of a chain, a variable, an identity and its largest z-score.
     """
 
     rows: tuple[tuple[str, str, float], ...]

@@ -265,10 +265,7 @@ class Approximation(Mixture):
 
 @dataclass(frozen=True, eq=False)
 class SparseApproximation(Approximation):
-    """An approximation without the weights and units that the network can do without.
-
-    ``selection.weights`` and ``selection.units`` are masks of what is kept.
-    """
+    """An approximation without weights and units that are not kept by ``selection``."""
 
     selection: Selection
 

@@ -60,12 +60,11 @@ def start_layers(
     rng: np.random.Generator,
     n_obs: int | None = None,
 ) -> list[LayerFactors]:
-    r"""Laws of weights, noise and scales to begin with (Appendix D.1), from rows x and y.
+    r"""Laws of weights, noise and scales to begin with (Appendix D.1), from some of ``n_obs`` rows.
 
-    The start decides which optimum is found: gates soon are nearly certain, and stay so.
-    Hidden weights are Laplace with scale :math:`\sqrt{2/D_{l-1}}`, or a mixture of zero and a
-    normal law; biases are such that each unit bends at a random place within (and 5 % beyond) the
-    range of its inputs. There may be more rows, ``n_obs`` in all.
+    The start decides which optimum is found. Hidden weights are Laplace with scale
+    :math:`\sqrt{2/D_{l-1}}`, or zero or normal; each unit bends at a random place within the range
+    of its inputs and 5 % beyond.
     """
     n_obs = len(x) if n_obs is None else n_obs
     layers = []
@@ -200,11 +199,9 @@ def ascend_by_batches(
 ) -> Fitted:
     r"""Stochastic natural gradients (Algorithm 4), one step for each batch of rows (x, y).
 
-    Sums over a batch stand for those over all ``n_obs`` rows; natural parameters of weights,
-    :math:`B^{-1}` and :math:`B^{-1}m`, and of noise, :math:`\beta`, are averaged with the step
-    :math:`(1 + t/d)^{-k}`. (The paper averages :math:`1/\beta`, and has :math:`d = 1`: the sum of
-    its first 500 steps is 15, and a fit comes about as far as by so many sweeps over all rows,
-    where hundreds are needed.)
+    Natural parameters of weights and of noise, :math:`\beta`, are averaged with the step :math:`(1
+    + t/d)^{-k}`. (The paper averages :math:`1/\beta`, and its :math:`d = 1` makes steps so small
+    that a fit stops early.)
     """
     layers: list[LayerFactors] = []
     history: list[float] = []
@@ -270,10 +267,7 @@ def random_batches(
 
 
 def elbo(network: NetworkPrior, layers: Sequence[LayerFactors], sums: Statistics) -> float:
-    """Compute the evidence lower bound of ``log p(y)`` (Appendix B of the paper, corrected).
-
-    The sums over rows are from the present laws of activations and gates.
-    """
+    """Evidence lower bound of ``log p(y)`` (Appendix B, corrected), given the present sums."""
     rows = sum(
         _of_rows(layer, seen, sums.n_obs, network.temperature)
         for layer, seen in zip(layers, sums.layers, strict=True)
@@ -362,8 +356,7 @@ def update_weights(
 def squared_error(layer: LayerFactors, sums: LayerStatistics) -> Numbers:
     r"""Sum over rows of :math:`E[(a - \gamma z)^2]`, or of :math:`E[(y - z)^2]`, shape (units,).
 
-    The printed eq. (15) leaves out the covariance of ``z`` and ``a`` in hidden layers after the
-    first, which are a part of ``sums.product`` here; without them the evidence falls.
+    The printed eq. (15) leaves out the covariance of ``z`` and ``a``, and the evidence falls.
     """
     explained = 2 * np.einsum("dj,dj->d", layer.mean, sums.product)
     fitted = np.einsum("dij,dij->d", np.broadcast_to(sums.seen, layer.second.shape), layer.second)
@@ -373,11 +366,9 @@ def squared_error(layer: LayerFactors, sums: LayerStatistics) -> Numbers:
 def update_noise(
     prior: LayerPrior, layer: LayerFactors, sums: LayerStatistics, step: float = 1.0
 ) -> LayerFactors:
-    r"""Update the laws of the noise variances, eq. (15), corrected.
+    r"""Update the laws of the noise variances, eq. (15), corrected; the step is that of ``beta``.
 
-    :math:`\beta = \beta_0 + \tfrac12 \sum_n E[(a - \gamma z)^2]`; :math:`\alpha` never changes. The
-    step is the share of the new ``beta``. (The paper averages its inverse, which is not the natural
-    parameter.)
+    :math:`\beta = \beta_0 + \tfrac12 \sum_n E[(a - \gamma z)^2]`; :math:`\alpha` never changes.
     """
     beta = prior.beta + 0.5 * squared_error(layer, sums)
     return replace(layer, beta=(1 - step) * layer.beta + step * beta)
@@ -386,9 +377,8 @@ def update_noise(
 def update_scales(prior: LayerPrior, layer: LayerFactors) -> LayerFactors:
     r"""Update the laws of the global scale and then of the local ones, eqs (13) and (14).
 
-    :math:`\hat\delta^2_\tau = \delta^2 + \sum E[\psi^{-1}] E[W^2]` and
-    :math:`\hat\delta^2_\psi = \delta^2 + E[\tau^{-1}] E[W^2]`; their orders are those of the prior
-    less half the number of weights, and 1/2.
+    :math:`\hat\delta^2_\tau = \delta^2 + \sum E[\psi^{-1}] E[W^2]` and :math:`\hat\delta^2_\psi =
+    \delta^2 + E[\tau^{-1}] E[W^2]`.
     """
     if prior.tau is None or prior.psi is None or layer.psi is None:
         return layer

@@ -159,11 +159,7 @@ NODE_WEIGHTS = NODE_WEIGHTS / NODE_WEIGHTS.sum()
 
 @dataclass(frozen=True)
 class Selection:
-    """A network without what it can do without, whose means and variances are zero in its layers.
-
-    Masks of what is kept: ``weights`` of shape (units, fan_in) for each layer, and ``units`` of
-    shape (units,) for each hidden layer.
-    """
+    """A network of the weights (units, fan_in) and units (units,) that masks keep."""
 
     layers: tuple[LayerFactors, ...]
     weights: tuple[Mask, ...]
@@ -173,10 +169,9 @@ class Selection:
 def select(network: NetworkPrior, layers: Sequence[LayerFactors], level: float) -> Selection:
     r"""Keep weights whose sign is known, at a Bayesian false discovery rate (Section 3.4).
 
-    Of a weight, :math:`Q = \Phi(|m|/\sqrt B)` is the probability of its sign. In the order of their
-    Q, as many are kept as leave the average of :math:`1 - Q` among them below the level. A hidden
-    unit without weights on one of its sides loses those on the other, until nothing changes. What a
-    unit without inputs passes on, a constant, is added to the biases above.
+    With :math:`Q = \Phi(|m|/\sqrt B)`, as many are kept in this order as leave the average of
+    :math:`1 - Q` below the level. A unit without weights on one side loses those on the other; what
+    one without inputs passes on, a constant, goes into the biases above.
     """
     kept = _discoveries(layers, level)
     folded = list(layers)

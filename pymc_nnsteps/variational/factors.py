@@ -41,13 +41,12 @@ SMALLEST = 1e-300
 
 @dataclass(frozen=True)
 class GIG:
-    r"""A generalised inverse Gaussian law, or an array of them, of any order.
+    r"""Generalised inverse Gaussian laws of any order.
 
     .. math:: p(x) \propto x^{\nu-1} \exp\{-\tfrac12(\delta^2/x + \lambda^2 x)\}, \qquad
               Z = 2 K_\nu(\delta\lambda) (\delta/\lambda)^\nu
 
-    The order of the law of a layer's scale is near -1276 for 50 by 51 weights, where Bessel
-    functions overflow. Only their ratios enter the moments.
+    Orders near -1276 overflow Bessel functions: only their ratios enter the moments.
     """
 
     nu: float  # the order, one for all
@@ -85,10 +84,7 @@ class GIG:
 
     @property
     def standard_deviation(self) -> Numbers:
-        r"""Square root of the variance, infinite where there is none.
-
-        :math:`E[x^2]` is the product of the mean and of that of the order above.
-        """
+        """Square root of the variance, infinite where there is none."""
         mean, above = self.mean, GIG(self.nu + 1, self.delta2, self.lambda2).mean
         finite = np.isfinite(above) & np.isfinite(mean)
         return np.sqrt(np.where(finite, mean * (np.where(finite, above, 0) - mean), np.inf))
@@ -108,9 +104,7 @@ class GIG:
 def relative_entropy(q: GIG, p: GIG) -> float:
     r"""Sum of :math:`E_q[\log(q/p)]` less its part :math:`(\hat\nu - \nu) E_q[\log x]`.
 
-    In the evidence of a network that part cancels against the expected log densities of the
-    weights, so that no derivatives of Bessel functions in their order are needed. There may be one
-    ``p`` for all.
+    In the evidence that part cancels against the expected log densities of the weights.
     """
     value = p.log_constant - q.log_constant
     if not np.array_equal(q.delta2, np.broadcast_to(p.delta2, np.shape(q.delta2))):
@@ -136,10 +130,7 @@ def log_bessel(order: float, x: Numbers) -> Numbers:
 
 
 def _bessel_ratio(order: float, x: Numbers) -> Numbers:
-    r""":math:`K_{v+1}(x)/K_v(x)` for orders of -1/2 and above, without cancellation.
-
-    By :math:`K_{v+1}/K_v = 2v/x + K_{v-1}/K_v`, upwards from a fractional order.
-    """
+    """:math:`K_{v+1}(x)/K_v(x) = 2v/x + K_{v-1}/K_v`, upwards from a fractional order v."""
     steps = max(int(np.floor(order)), 0)
     lowest = order - steps
     ratio = scipy.special.kve(lowest + 1, x) / scipy.special.kve(lowest, x)
@@ -229,11 +220,7 @@ def gaussian_rows(precision: Numbers, shift: Numbers) -> tuple[Numbers, Numbers,
 
 
 def inverse(precision: Numbers) -> tuple[Numbers, Numbers]:
-    """Inverses of positive definite matrices, which are so too, and their log determinants.
-
-    Rows and columns are scaled to a diagonal of ones first: precisions of shrunken weights reach
-    1e8 beside others of order 1.
-    """
+    """Inverses of positive definite matrices of any scales, and their log determinants."""
     scale = 1 / np.sqrt(np.einsum("nii->ni", precision))
     root = np.linalg.cholesky(precision * scale[:, :, None] * scale[:, None, :])
     log_det = 2 * (np.log(scale).sum(axis=1) - np.log(np.einsum("nii->ni", root)).sum(axis=1))

@@ -240,10 +240,7 @@ class _ModelReader:
         return np.asarray(value, dtype=np.float64)
 
     def require_all(self, names: list[Variables]) -> None:
-        """Check that each free variable has one part, and is the parent of nothing else.
-
-        Layers come in the order from the output to the inputs.
-        """
+        """Check that each free variable has one part, and is the parent of nothing else."""
         found = [rv for layer in names for rv in layer.values()]
         others = [rv for rv in self.model.free_RVs if rv not in found]
         twice = [rv for rv in self.model.free_RVs if found.count(rv) > 1]

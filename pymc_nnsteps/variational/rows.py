@@ -153,15 +153,11 @@ def activations(
     y: Numbers | None,
     gates: Sequence[GateFactors],
 ) -> list[Activations]:
-    r"""Update the laws of the activations, eq. (19).
+    r"""Update the laws of the activations, eq. (19), given rows x and y (or None) of targets.
 
-    With :math:`R_n = \text{diag}(\bar e\rho_n) E[W]` of the layer above, whose conditional
-    covariance is :math:`S_{l+1}`, the precision of a layer given the one before is
-    :math:`\text{diag}(\bar e_l) + \sum_d c_d E[W_d^T W_d] - R^T S_{l+1} R`, with :math:`c = \bar
-    e\rho + \bar w/T^2`; it is at least :math:`\text{diag}(\bar e_l)`. ``layers`` are the hidden
-    layers and the output layer, x has shape (n_obs, n_features), y (n_obs, n_outputs), or is None
-    if targets are unknown; there are gates of each hidden layer. The result has the inputs and the
-    hidden layers.
+    With :math:`R_n = \text{diag}(\bar e\rho_n) E[W]` of the layer above, of covariance
+    :math:`S_{l+1}`, the precision of a layer given the one before is :math:`\text{diag}(\bar e_l) +
+    \sum_d c_d E[W_d^T W_d] - R^T S_{l+1} R`, :math:`c = \bar e\rho + \bar w/T^2`.
     """
     T, n_obs = network.temperature, len(x)
     depth = network.depth

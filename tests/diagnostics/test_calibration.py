@@ -173,6 +173,9 @@ def test_what_cannot_be_shown():
             nns.plot_calibration(draws, rows[:n], np.full(n, np.nan), model=model)
     with pytest.raises(ValueError, match=r"y must have shape \(5, 1\); got \(4,\)"):
         nns.plot_calibration(draws, rows, y[:4], model=model)
+    counts = nns.hierarchical_mlp(X, np.arange(12), hidden=(), likelihood="poisson")
+    with pytest.raises(ValueError, match="y must hold whole numbers, as y does"):
+        nns.plot_calibration(prior(counts, 2, 4), X, np.arange(12) / 2, model=counts)
     probit = nns.intermediate_noise_mlp(X, Y > 0.5, hidden=(2,), noise=0.1, likelihood="probit")
     with pytest.raises(ValueError, match="shows numbers; y is Bernoulli, of classes"):
         nns.plot_calibration(prior(probit, 2, 4), X, Y > 0.5, model=probit)

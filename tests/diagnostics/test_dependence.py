@@ -77,7 +77,7 @@ def test_a_named_output(found):
 def test_names_units_and_data_are_shown(found):
     """What is averaged has its name; inputs have the units that they were standardised from."""
     named = found[0].assign_attrs(of="rate")
-    units = {"inputs[0]": (10.0, 2.0), "rate": (3.0, 4.0), "not shown": (0.0, 1.0)}
+    units = {"inputs[0]": (10.0, 2.0), "rate": (3.0, 4.0), "inputs[1]": (0.0, 1.0)}
     plot = nns.plot_partial_dependence(named, units=units, labels={"rate": "events"})
     line = plot.viz["lines"]["inputs[0]"].item()
     assert line.axes.get_ylabel() == "events"
@@ -90,6 +90,9 @@ def test_names_units_and_data_are_shown(found):
             ValueError, match=r"units must have the mean and .* of inputs\[1\]; got"
         ):
             nns.plot_partial_dependence(found[2], units={"inputs[1]": pair})
+    for argument in ("units", "labels"):
+        with pytest.raises(ValueError, match=rf"{argument} must be .* 'f'; got those of 'speed'\."):
+            nns.plot_partial_dependence(found[0], **{argument: {"speed": (0.0, 1.0)}})
     two = nns.plot_partial_dependence(found[2], units={"inputs[1]": (10.0, 2.0)})
     values = 10 + 2 * found[2]["inputs[1]"].values
     lines = two.viz["lines"]["inputs[0]"]

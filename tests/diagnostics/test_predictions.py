@@ -187,6 +187,24 @@ def test_whole_numbers_and_other_data_of_the_rows():
         assert ticks == ["1990", "1992", "1994", "1996"]
 
 
+def test_groups_are_held_by_their_labels():
+    """Other names than those of inputs and targets have neither units nor labels."""
+    with pm.Model(coords={"feature": ["year"], "states": ["Ohio", "Utah"]}) as model:
+        year = pm.Data("inputs", np.arange(12.0)[:, None], dims=("obs", "feature"))
+        state = pm.Data("state", np.arange(12) % 4 // 3)
+        pm.Normal("y", year[:, 0] + pm.Normal("a", dims="states")[state], 1, observed=np.ones(12))
+    draws = xr.Dataset({"a": (("chain", "draw", "states"), np.zeros((2, 4, 2)))})
+    plotted = partial(nns.plot_predictions, draws, model=model)
+    axes = plotted(labels={"state": "home"}).viz["line"]["year"].item().axes
+    assert axes.get_title() == "at home = Ohio"
+    for argument in ("units", "labels"):
+        message = (
+            rf"{argument} must be of inputs and outputs, 'year', 'state', 'y'; .* of 'speed'\."
+        )
+        with pytest.raises(ValueError, match=message):
+            plotted(**{argument: {"speed": (0.0, 1.0)}})
+
+
 def test_levels_of_categories():
     """They are ticks, in their order, without smoothing; others are held at the commonest."""
     names = [f"place[{i}]" for i in range(101)] + ["kind[a]", "kind[b]", 1]

@@ -372,21 +372,7 @@ def impossible_covariance():
 
 
 @law_of
-def impossible_parameters_of_a_free_variable():
-    s = pm.Normal("s")
-    x = pm.Normal("x", 0, s, shape=2)
-    low = pm.Normal("low")
-    pm.Uniform("u", low, 0, default_transform=None)
-    pm.Normal("y", x, 1, observed=Y[:2])
-
-    def log_density(s):
-        return stats.norm.logpdf(s) + stats.norm(0, np.sqrt(1 + s**2)).logpdf(Y[:2, None]).sum(0)
-
-    return {"s": grid_cdf(log_density, 0, 8), "low": lambda low: 2 * special.ndtr(low)}
-
-
-@law_of
-def impossible_bounds_of_the_prior():
+def impossible_bounds():
     x = pm.Normal("x", pm.Normal("a"), shape=2)
     pm.CustomDist("u", x[0], x[1], logp=_between, random=_anything, default_transform=None)
     pm.Bernoulli("y", 0.5, observed=1)
@@ -429,7 +415,7 @@ SLOWER = {
     "custom_distribution_by_its_graph",
     "tilted_beside_one_of_its_own_graph",
     "impossible_covariance",
-    "impossible_bounds_of_the_prior",
+    "impossible_bounds",
 }
 """Models that are drawn one at a time, or looked at one at a time."""
 
@@ -440,7 +426,7 @@ QUICK = {
     "custom_distribution_by_its_graph", "custom_distribution_by_its_function",
     "observed_covariate", "observed_groups", "size_and_shape_and_dims", "missing_observations",
     "potentials_and_observations", "impossible_probability", "impossible_covariance",
-    "impossible_parameters_of_a_free_variable",
+    "impossible_bounds",
 }  # fmt: skip
 
 
@@ -487,27 +473,6 @@ def test_independent_mean_and_precision():
     assert_uniform(grid_cdf(log_density, 1e-9, 40)(tau))
     precision = 1 + 3 * tau
     assert_uniform(special.ndtr((mu - tau * Y.sum() / precision) * np.sqrt(precision)))
-
-
-def test_two_levels_of_precisions():
-    """The upper level left at its prior: eq. 69 without its first line."""
-    y = np.array([[0.2, 1.5], [-0.4, 0.8]])
-    with pm.Model() as model:
-        tau = pm.Gamma("tau", 1.5, 1)
-        tau_j = pm.Gamma("tau_j", 2, 2 / tau, shape=2)
-        pm.Normal("y", 0, tau=tau_j, observed=y)
-    tree = sample(model)
-    half_squares = np.sum(y**2, 0) / 2
-    tau, tau_j = numbers(tree, "tau"), numbers(tree, "tau_j")
-
-    def log_density(t):
-        rate = 2 / t[:, None]
-        given = 2 * np.log(rate) - 3 * np.log(rate + half_squares)
-        return stats.gamma(1.5).logpdf(t) + given.sum(1)
-
-    assert_uniform(grid_cdf(log_density, 1e-9, 60)(tau))
-    for own, squares in zip(tau_j.T, half_squares, strict=True):
-        assert_uniform(stats.gamma(3, scale=1 / (2 / tau + squares)).cdf(own))
 
 
 def test_schools():
@@ -708,7 +673,7 @@ def test_compiled_as_users_do(monkeypatch):
     assert_uniform(stats.gamma(3.5, scale=1 / rate).cdf(numbers(tree, "tau")))
 
 
-NETWORK = {"ih": 1.0, "bh": 1.0, "ho": 1.0, "bo": 1.0, "noise": "0.5:2:3"}
+NETWORK = {"ih": 1.0, "bh": 1.0, "ho": 1.0, "bo": 1.0, "noise": "0.5:2"}
 
 
 def build_network():
@@ -808,11 +773,10 @@ def test_float32():
     """A cast to float64, or a mix of both that does not compile."""
     with pytensor.config.change_flags(floatX="float32"):
         with pm.Model() as model:
-            tau = pm.Gamma("tau", 2, 1)
-            tau_j = pm.Gamma("tau_j", 2, 2 / tau, shape=3)
+            tau = pm.Gamma("tau", 2, 1, shape=3)
             u = pm.InverseGamma("u", 2, 1)
             mu = pm.Normal("mu")
-            pm.Normal("y", mu, tau=tau_j, observed=Y.astype("float32"))
+            pm.Normal("y", mu, tau=tau, observed=Y.astype("float32"))
             pm.Normal("z", 0, pt.sqrt(u), observed=Y.astype("float32"))
         tree = sample(model, 2000)
     assert {str(v.dtype) for v in tree.posterior.data_vars.values()} == {"float32"}
@@ -933,9 +897,7 @@ def test_no_bound(build):
     """A message without a way out."""
     with pm.Model() as model:
         build()
-    expected = (
-        r"rejection_sample finds no bound of the likelihood: .*; pass log_bound, an upper bound of"
-    )
+    expected = "pass log_bound=, an upper bound of the log-likelihood; none is found: "
     with pytest.raises(nns.laws.NotConjugate, match=expected):
         sample(model)
 

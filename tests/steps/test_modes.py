@@ -95,5 +95,5 @@ def test_a_planted_error_is_seen(monkeypatch):
 @pytest.mark.parametrize("step", [nns.Gibbs, nns.HMC, nns.PCN, nns.MALA])
 def test_jax_is_refused(step):
     model = two_responses()
-    with pytest.raises(ValueError, match=r'mode with a JAXLinker, .* or pass {"mode": "NUMBA"}'):
+    with pytest.raises(ValueError, match=r'mode with a JAXLinker, .* or pass \{"mode": "NUMBA"\}'):
         step([model["W"], model["v"]], model=model, compile_kwargs={"mode": "JAX"})

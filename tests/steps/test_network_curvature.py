@@ -230,6 +230,19 @@ def test_links(build):
         assert names == [name for name in shapes if name not in {"W", *expected}]
 
 
+def test_typical_information_is_its_mean():
+    """And not the information at mean outputs, where rows that are certain either way are not."""
+    with pm.Model() as model:
+        v = pm.Normal("v", 0, 0.5, shape=2)
+        pm.Bernoulli("y", logit_p=X @ v, observed=np.arange(7) % 2)
+    metric = Metric(model, [v], "auto", IN_PYTHON)
+    places = [np.array([6.0, -2.0]), np.array([-5.0, 3.0])]
+    references = np.mean([metric.references({"v": place}) for place in places], axis=0)
+    precision, *_ = metric(model.initial_point(), references)
+    p = 1 / (1 + np.exp(-X @ np.transpose(places)))
+    np.testing.assert_allclose(precision, 4 + (X**2).T @ (p * (1 - p)).mean(axis=1))
+
+
 def a_potential():
     pm.Potential("p", layer().sum())
     return "curvature of p"

@@ -230,11 +230,7 @@ def _bends(x: TensorVariable, shape: tuple[int, int]) -> tuple[TensorVariable, T
 
 
 def _ridge(x: TensorVariable, y: TensorVariable) -> tuple[TensorVariable, TensorVariable]:
-    """Weights and biases of the regression of ``y`` on ``x``, for columns of any rank.
-
-    The squares in the penalty are about zero, not about the mean, so that columns that are
-    constant but for rounding get no weight. If all are, weights are :data:`SMALL`.
-    """
+    """Weights and biases of the regression of ``y`` on ``x``, for columns of any rank."""
     x_mean, y_mean = x.mean(axis=0), y.mean(axis=0)
     centred = x - x_mean
     penalty = floating(PENALTY) * pt.sqr(x).sum(axis=0).mean() + np.finfo(config.floatX).eps

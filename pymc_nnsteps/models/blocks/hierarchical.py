@@ -133,10 +133,7 @@ class HierarchicalLayers:
         self.begins: Mapping[str, float] = {} if start == "prior" else START
 
     def __call__(self, x: TensorVariable) -> list[TensorVariable]:
-        """Add the parameters to the model, and return the outputs.
-
-        Where the noise varies with the inputs, the logarithms of how it does are second outputs.
-        """
+        """Add the parameters to the model; return outputs, and the logarithms of noise."""
         group, stack, n_hidden = self.group, self.stack, self.stack.n_layers - 1
         units, unit_dims = (*stack.units, stack.units[-1]), (*stack.unit_dims, stack.unit_dims[-1])
         names = [layer_name(layer, n_hidden) for layer in range(n_hidden + 3)]
@@ -284,15 +281,11 @@ NAME = "log_noise"
 
 
 class NoiseNetwork:
-    r"""Noise that varies with the inputs, by a network g without noise of its own.
+    r"""Noise :math:`\sigma_k(x) = \sigma_k \exp(g_k(x))` of output k, by a network g.
 
-    .. math:: \sigma_k(x) = \sigma_k \exp(g_k(x)) \qquad \text{of output } k.
-
-    The outputs of g have no biases, so that the level is that of noise that does not vary. How much
-    the noise varies is learnt, as the precision of the weights to the outputs of g.
-
-    ``stack`` is that of the network of the mean; ``given`` has ``hidden``, ``activation`` and
-    ``priors``, as for :func:`~pymc_nnsteps.models.blocks.hierarchical`.
+    The outputs of g have no biases; how much the noise varies is learnt, as the precision of the
+    weights to them. ``stack`` is that of the network of the mean; ``given`` has ``hidden``,
+    ``activation`` and ``priors``.
     """
 
     def __init__(self, stack: Stack, given: Mapping[str, Any] | None, start: str) -> None:
@@ -326,10 +319,7 @@ class NoiseNetwork:
     def vary(
         self, x: TensorVariable, level: TensorVariable | NDArray, dims: tuple[str, ...]
     ) -> TensorVariable:
-        """Add the network to the model, and ``"sigma"``, the noise of each row.
-
-        ``level`` is of shape () or (n_outputs,), and ``dims`` are those of the targets.
-        """
+        """Add the network to the model, and ``"sigma"``, the noise of each row about its level."""
         with pm.Model(name=NAME):
             [g] = self.layers(x)
         return pm.Deterministic(

@@ -45,10 +45,7 @@ Network = Callable[[TensorVariable], TensorVariable]
 
 
 class NetworkBlock:
-    """A network within a model, with the arguments that all blocks have.
-
-    ``dims`` are dimensions of the layers that the model may not have yet.
-    """
+    """A network within a model, with the arguments of all blocks and the ``dims`` it may add."""
 
     def __init__(
         self,
@@ -94,11 +91,7 @@ class NetworkBlock:
         self.output_dims = None if row_dim is None else (row_dim, output_dim)[:n_axes]
 
     def add(self, network: Network, usual: tuple[float, float] = (0.01, 100.0)) -> TensorVariable:
-        """Add a network to the model of the context, and return its output.
-
-        It has named dimensions if the inputs are those of :mod:`pymc.dims`.
-        ``usual`` is as for :func:`.warn_of_scales`, of inputs that depend on no random variable.
-        """
+        """Add a network to the model of the context, and return its output, named as the inputs."""
         model = model_or_context(None, BEGIN)
         known = {name: Dim(int(length.eval())) for name, length in model.dim_lengths.items()}
         alone = rehearsed(lambda: self._outputs(network), known | self.dims)

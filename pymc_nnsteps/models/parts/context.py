@@ -88,10 +88,7 @@ def check_names(
     dims: Iterable[str],
     advice: str = 'build this network in its own model or inside pm.Model(name="...")',
 ) -> None:
-    """Check that new variables and dimensions do not clash with names the model has.
-
-    A dimension may exist already, a variable may not. ``advice`` is what to do about a clash.
-    """
+    """Check that new variables, and lengths of dimensions, do not clash with the model's."""
     known, variables = model.named_vars, list(variables)
     of_dims = [name for name in variables if model.name_for(name) in model.coords]
     of_variables = [name for name in dims if known.tree_contains(name)]
@@ -133,10 +130,7 @@ def add_dims(model: pm.Model, dims: Mapping[str, Dim]) -> None:
 
 
 def rehearsed(build: Callable[[], object], dims: Mapping[str, Dim]) -> pm.Model:
-    """What ``build`` adds to a model, added to one of its own with these dimensions.
-
-    Its names are known then, and whatever goes wrong has gone wrong outside of the model around.
-    """
+    """What ``build`` adds to a model of its own: its names, or whatever goes wrong outside."""
     with pm.Model(model=None) as alone, warnings.catch_warnings():
         warnings.simplefilter("ignore", ImputationWarning)  # the model itself warns
         add_dims(alone, dims)
@@ -145,10 +139,7 @@ def rehearsed(build: Callable[[], object], dims: Mapping[str, Dim]) -> pm.Model:
 
 
 def add_rehearsed(build: Callable[[], object], dims: Mapping[str, Dim], n_obs: int) -> pm.Model:
-    """Add a network to the model whose context is open, or to a new one.
-
-    ``dims`` are the dimensions that it needs beside that of the ``n_obs`` rows.
-    """
+    """Add a network of these ``dims`` and rows to the model whose context is open, or a new one."""
     alone = rehearsed(build, dims)
     variables = list(alone.named_vars)
     for container in alone.data_vars:  # they would stay until Python looks for cycles

@@ -144,10 +144,9 @@ def convolution(
     weight_precision: float,
     bias_precision: float | None,
 ) -> TensorVariable:
-    """Add the kernels (and biases) of one layer and return its convolution of the images.
+    """Add kernels ``W{layer}`` (and biases), and return the convolution (n_obs, *made.shape).
 
-    Images are of shape (n_obs, in_channels, height, width), the result is (n_obs, *made.shape). The
-    variables are ``W{layer}`` with these dimensions, and ``b{layer}``.
+    Images are of shape (n_obs, in_channels, height, width).
     """
     weights = pm.Normal(
         f"W{layer}",
@@ -181,10 +180,7 @@ def average_pool(images: TensorVariable, made: Convolution) -> TensorVariable:
 
 
 def _patches(images: TensorVariable, made: Convolution) -> TensorVariable:
-    """Patches of the images, the inputs of a kernel, of shape (n_obs, height, fan_in, width).
-
-    In memory weights come first, so that all patches are one matrix on the right of the kernels.
-    """
+    """Patches (n_obs, height, fan_in, width), in memory one matrix on the right of kernels."""
     index, inside = _places(made)
     pixels = images.reshape((images.shape[0], int(np.prod(made.image))))
     patches = pt.swapaxes(pixels[:, index], 0, 1)

@@ -45,10 +45,7 @@ Observed = TensorVariable | np.ma.MaskedArray
 
 @dataclass(frozen=True)
 class Targets:
-    """Targets with ``n_obs`` rows, the number of network outputs, and the outputs' labels.
-
-    Real targets are NaN where they are missing.
-    """
+    """Targets with ``n_obs`` rows, NaN where missing, numbers of outputs and their labels."""
 
     values: NDArray[np.generic]
     n_outputs: int
@@ -73,11 +70,7 @@ def inputs(
     embed: Mapping[str, int] | None = None,
     name: str = "X",
 ) -> Inputs:
-    """Inputs of a network, of shape (n_obs, n_features); the columns of a table have names.
-
-    Columns of nothing but 0 and 1 are not standardised: indicators have their scale. Missing
-    entries are NaN.
-    """
+    """Inputs (n_obs, n_features), NaN where missing; indicators are not standardised."""
     require_bool("standardize", standardize)
     if missing is not None:
         require_choice(
@@ -164,10 +157,7 @@ def regression_targets(
     two_classes: str | None = None,
     classes: str | None = None,
 ) -> Targets:
-    """Real targets of shape (n_obs,) or (n_obs, n_outputs), NaN where they are missing.
-
-    ``two_classes`` and ``classes`` are the likelihoods for classes, if the network has them.
-    """
+    """Real targets of shape (n_obs,) or (n_obs, n_outputs), NaN where they are missing."""
     remedy = f'use likelihood="{classes}"' if classes else "pass nns.models.one_hot(y)"
     table = numbers("y", y, ("obs", "output"), f"for class labels {remedy}")
     if table.values.dtype.kind == "b":
@@ -203,10 +193,7 @@ def binary_targets(
     *,
     several: bool = False,
 ) -> Targets:
-    """Targets 0 and 1, both present, of shape (n_obs,), or if ``several`` (n_obs, n_outputs).
-
-    ``likelihood`` and ``class_likelihood`` are the names of this one and of that for classes.
-    """
+    """Targets 0 and 1, both present, of shape (n_obs,), or if ``several`` (n_obs, n_outputs)."""
     advice = (
         'for two classes compare with the label of one, such as y == "yes"; for several use '
         f'likelihood="{class_likelihood}"'
@@ -234,8 +221,8 @@ def class_targets(
 ) -> Targets:
     """Numbers of class labels, of shape (n_obs,), and the label of each number.
 
-    Labels are the integers 0, ..., K-1, each present, or of any other kind. Strings are sorted;
-    categories keep their order and may include categories that no row has.
+    Labels are 0, ..., K-1, each present, or of any other kind. Strings are sorted; categories keep
+    their order and may include categories that no row has.
     """
     labels = _labels("y", y)
     _require_rows(len(labels), n_obs)
@@ -331,9 +318,8 @@ def _require_entries(name: str, values: NDArray[np.generic]) -> None:
 
 
 def _labels(name: str, labels: object) -> NDArray[np.generic] | pd.Series | pd.Categorical:
-    if isinstance(labels, pd.Series | pd.Categorical):
-        return _flat(name, labels)
-    return _flat(name, as_array(name, labels))
+    known = isinstance(labels, pd.Series | pd.Categorical)
+    return _flat(name, labels if known else as_array(name, labels))
 
 
 def _flat[Labels: (NDArray[np.generic], pd.Series, pd.Categorical)](
@@ -388,8 +374,3 @@ def _coded(
 def _require_two_classes(name: str, n_classes: int) -> None:
     if n_classes < 2:
         raise ValueError(f"{name} holds a single class; pass at least one row of two classes.")
-
-
-def _listed(labels: NDArray[np.floating]) -> str:
-    shown = ", ".join(f"{label:.0f}" for label in labels[:6])
-    return shown + ", ..." if len(labels) > 6 else shown

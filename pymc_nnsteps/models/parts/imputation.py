@@ -47,9 +47,7 @@ def completed(
 ) -> TensorVariable:
     """Add the laws of columns with gaps to the model, and put their missing entries into ``x``.
 
-    Both ``x`` and ``values`` are (n_obs, n_features); ``values`` are NaN where entries are missing,
-    which begin at what ``x`` holds there. Variables are called by the labels of the columns, or by
-    the names of ``categories``, whose columns with gaps are given by their numbers.
+    ``x`` and ``values`` are (n_obs, n_features); missing entries begin at what ``x`` holds there.
     """
     missing = np.isnan(values)
     own_rows = CheckAndRaise(
@@ -97,10 +95,7 @@ def require_laws(
     columns: Sequence[object],
     categories: Mapping[object, Sequence[int]],
 ) -> None:
-    """Check that laws of missing entries can be learnt, and that their names differ.
-
-    The density of the noise of a regression without residuals would have an infinite integral.
-    """
+    """Check that laws of missing entries can be learnt, from residuals, with names that differ."""
     missing = np.isnan(values)
     with_laws = [*categories]
     for label, places in categories.items():
@@ -145,10 +140,7 @@ def _name(label: object) -> str:
 
 
 def indicators(n_columns: int) -> NDArray[np.floating]:
-    """Columns of a category in a table, one row for each level: (n_levels, n_columns).
-
-    A single column is that of the second of two levels.
-    """
+    """Indicators (n_levels, n_columns) of levels; a single column is that of the second of two."""
     n_levels = max(n_columns, 2)
     return np.eye(n_levels)[:, n_levels - n_columns :]
 

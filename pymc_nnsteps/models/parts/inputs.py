@@ -98,10 +98,7 @@ class Inputs:
 
     @cached_property
     def levels_missing(self) -> dict[object, list[int]]:
-        """Categories with missing levels, and where they are.
-
-        Several columns of 0 and 1 are one of as many levels, and a single one of two.
-        """
+        """Categories with missing levels, and where they are."""
         labels: Sequence[object] = self.features or range(self.table.shape[1])
         found: dict[object, list[int]] = dict(categories(labels, self.table).items())
         of_levels = {place for places in found.values() for place in places}
@@ -136,10 +133,7 @@ class Inputs:
         return table if self.scale is None else (table - self.offset) / self.scale
 
     def add(self, name: str, dims: tuple[str | None, str | None]) -> TensorVariable:
-        """Add their data container to the model of the context, and return what is seen.
-
-        Missing entries are variables of the model; the container has the means of their columns.
-        """
+        """Add the data container, and return what is seen: missing entries are variables."""
         seen: TensorVariable = self.seen(pm.Data(name, self.filled, dims=dims))
         if np.isnan(self.table).any():
             with pm.Model(name=name):

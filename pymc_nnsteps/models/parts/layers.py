@@ -48,10 +48,7 @@ def require_size(units: Sequence[int], n_obs: int) -> None:
 
 
 def require_resolved(variance: float, name: str, given: object) -> None:
-    """Check that a noise variance is not lost in rounding beside squares of order 1, nor infinite.
-
-    ``name`` and ``given`` are the argument, for messages.
-    """
+    """Check that a noise variance is not lost in rounding beside squares of order 1."""
     epsilon = np.finfo(config.floatX).eps
     if variance < epsilon:
         raise ValueError(
@@ -67,10 +64,7 @@ def require_resolved(variance: float, name: str, given: object) -> None:
 
 
 def per_layer(name: str, value: ArrayLike, count: int, kind: str | None) -> tuple[float, ...]:
-    """Expand one number to all layers, or check that there is one per layer.
-
-    ``kind`` is what is counted, for messages, such as ``"hidden layer"``; None if there is but one.
-    """
+    """Expand one number to all layers, or check that there is one per layer."""
     given = np.asarray(value, dtype=object)
     if not all(map(is_finite_number, given.ravel().tolist())):
         raise ValueError(f"{name} must be a finite number or a sequence of them; got {value!r}.")
@@ -132,10 +126,9 @@ def dense(
     weight_precision: float,
     bias_precision: float | None,
 ) -> TensorVariable:
-    """Add the weights (and biases) of one layer and return its linear map of the inputs.
+    """Add a layer's weights (fan_out, fan_in) and biases; return ``F = X W^T + b``.
 
-    ``F = X W^T + b``, ``W_ai ~ N(0, 1/lambda_W)``, ``b_a ~ N(0, 1/lambda_b)``, with inputs of shape
-    (n_obs, fan_in) and variables ``W{layer}`` of shape (fan_out, fan_in) and ``b{layer}``.
+    ``W_ai ~ N(0, 1/lambda_W)``, ``b_a ~ N(0, 1/lambda_b)``.
     """
     weights = pm.Normal(
         f"W{layer}", 0.0, standard_deviation(1 / weight_precision), shape=shape, dims=dims

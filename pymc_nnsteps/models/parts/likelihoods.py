@@ -95,11 +95,7 @@ class Likelihood:
 
 
 def likelihood_of(name: str, own: Sequence[str], given: Mapping[str, object]) -> Likelihood:
-    """The likelihood of a name, if a network has it, and has a meaning for what is given.
-
-    ``own`` are likelihoods of the network beside those for any; arguments that are not ``given``
-    are None.
-    """
+    """The likelihood of a name, if a network has it, and has a meaning for what is given."""
     general = [each for each, law in LIKELIHOODS.items() if law.any_network and each not in own]
     require_choice(
         "likelihood",
@@ -155,10 +151,7 @@ def _numbers(name: str, y: Any, n_obs: int, two: str, more: str) -> data.Targets
 
 
 def _ordered(y: Any, n_obs: int, two: str, more: str) -> data.Targets:
-    """Numbers of ordered labels, which one output tells apart: consecutive integers or categories.
-
-    ``outputs`` are the labels of the classes.
-    """
+    """Numbers of ordered labels, consecutive integers or categories, for one output."""
     dtype = getattr(y, "dtype", None)
     if isinstance(dtype, pd.CategoricalDtype):
         is_ordered = bool(dtype.ordered)
@@ -235,10 +228,7 @@ def gamma(f: TensorVariable, seen: ObservedData) -> TensorVariable:
 
 
 def weibull(f: TensorVariable, seen: ObservedData) -> TensorVariable:
-    """``log y = f + dispersion g`` with ``P(g > x) = exp(-exp(x))``.
-
-    Censored rows have the probability of a longer duration. Draws are of whole durations.
-    """
+    """``log y = f + dispersion g``, ``P(g > x) = exp(-exp(x))``, or longer where censored."""
     shape, scale = 1 / _dispersion(seen), pt.exp(f)
     if seen.censored is None:
         return pm.Weibull("y", shape, scale, **seen.options)
@@ -298,10 +288,7 @@ def _one_hot(seen: ObservedData) -> TensorVariable:
 def probit(
     mean: TensorVariable, seen: ObservedData, name: str, variance: float, start: Start
 ) -> TensorVariable:
-    """The sign of the last pre-activation: ``y = 1[Z > 0]``, ``Z ~ N(F, Delta)``.
-
-    ``Z`` of this name starts at ``+-sqrt(Delta)``, or at random on its side of zero.
-    """
+    """The sign of the last pre-activation: ``y = 1[Z > 0]``, ``Z ~ N(F, Delta)``."""
     targets = pt.as_tensor(seen.y)
     shape = (targets.shape[0], 1)
     side = pt.switch(targets[:, None] > 0, 1.0, -1.0)
@@ -313,11 +300,7 @@ def probit(
 def multinomial_probit(
     mean: TensorVariable, seen: ObservedData, name: str, variance: float, start: Start
 ) -> TensorVariable:
-    """The largest of the last pre-activations: ``y = argmax_a Z_a``, ``Z ~ N(F, Delta)``.
-
-    ``Z`` of this name starts at ``sqrt(Delta)`` for the class and 0 elsewhere, or at random with
-    its largest value moved to the class.
-    """
+    """The largest of the last pre-activations: ``y = argmax_a Z_a``, ``Z ~ N(F, Delta)``."""
     targets = pt.as_tensor(seen.y)
     classes = pt.arange(seen.n_classes)
     is_target = pt.eq(targets[:, None], classes)
@@ -347,11 +330,9 @@ def observe_noisy(
     start: Start,
     vary: Vary | None = None,
 ) -> TensorVariable:
-    """Observe the last pre-activations of a network with noise, of this name if they are latent.
+    """Observe the last pre-activations of a network with noise, of this name if latent.
 
-    The mean has shape (n_obs, n_outputs). A variance that is a prior becomes a variable of the
-    model, ``noise_y`` with real targets. ``vary`` leads from the standard deviation and the
-    dimensions of the targets to that of each row.
+    ``vary`` leads from the standard deviation and the dimensions of targets to that of each row.
     """
     law = LIKELIHOODS[likelihood]
     if likelihood == "normal":

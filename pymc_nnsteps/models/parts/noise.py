@@ -45,9 +45,8 @@ def variances(
 ) -> Variances:
     """Variance of each noise of a network, by its kind; ``"output"`` has one.
 
-    ``counts`` leads from each kind but ``"output"`` to its number of layers, and what these are
-    called in messages. With ``observed`` one number for all noise is that of the output too; with
-    ``needed`` an observed output must have noise.
+    ``counts`` has the number of layers of other kinds, and their name in messages. With
+    ``observed`` one number is that of the output too, which must have noise if ``needed``.
     """
     if noise is not None and sigma is not None:
         raise ValueError(
@@ -112,11 +111,7 @@ def noisy(
     dims: tuple[str, ...] | None,
     shape: Sequence[TensorVariable | int] | None = None,
 ) -> TensorVariable:
-    """Add ``N(mean, variance)`` to the model, or ``mean`` itself where the variance is zero.
-
-    The mean has the shape (n_obs, ...). A variance that is a prior is added to the model. ``shape``
-    states more of the lengths of the axes than the dims.
-    """
+    """Add ``N(mean, variance)`` to the model, or return a ``mean`` of variance zero itself."""
     if variance == 0:
         return pm.Deterministic(name, mean, dims=dims)
     return pm.Normal(name, mean, noise_scale(name, variance), shape=shape, dims=dims)

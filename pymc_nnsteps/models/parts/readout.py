@@ -199,10 +199,7 @@ def _is_posterior_predictive() -> bool:
 
 
 def _refuse_given_weights(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:
-    """Refuse draws in posterior predictive sampling, and given weights passed to the function.
-
-    Forward sampling draws these together with the targets if it is from the prior.
-    """
+    """Refuse draws in posterior predictive sampling, and given weights passed to the function."""
     if node.op.name != MARGINAL:
         return None
     entering = set(ancestors(node.inputs))
@@ -219,10 +216,7 @@ def _refuse_given_weights(fgraph: FunctionGraph, node: Apply) -> list[Variable] 
 
 
 class _RefuseGivenPhi(GraphRewriter):
-    """Refuse functions of stored draws of ``phi`` that posterior predictive sampling computes.
-
-    It computes them anew where they are not stored, or data have changed since.
-    """
+    """Refuse functions of stored draws of ``phi`` that posterior predictive sampling computes."""
 
     @override
     def add_requirements(self, fgraph: FunctionGraph) -> None:

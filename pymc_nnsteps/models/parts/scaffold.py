@@ -32,11 +32,7 @@ Build = Callable[[TensorVariable, ObservedData], object]
 
 
 class Response:
-    """Targets of a network with their law, and what goes with the rows of so many inputs.
-
-    ``own`` are likelihoods of the network beside those for any; the law has to know what is
-    ``given``, of which "exposure" and "censored" are read.
-    """
+    """Targets of a network with their law, and what is ``given`` with so many rows."""
 
     def __init__(
         self,
@@ -104,10 +100,7 @@ def _row_data(name: str, given: object, n_obs: int) -> NDArray[Any]:
 
 
 class Scaffold:
-    """Data of a network with these hidden layers, and the dimensions of all its layers.
-
-    ``start`` is one of ``starts``, and ``given`` is as for :class:`Response`.
-    """
+    """Data of a network with these hidden layers, and the dimensions of all its layers."""
 
     def __init__(
         self,
@@ -135,10 +128,7 @@ class Scaffold:
         self.stack = Stack(units, tuple(self.dims), "obs")
 
     def add(self, build: Build, more_dims: Mapping[str, Dim] | None = None) -> pm.Model:
-        """Add the network to the model whose context is open, or to a new one.
-
-        ``more_dims`` are dimensions beside those of the layers.
-        """
+        """Add the network to the model whose context is open, or to a new one."""
         layers.require_size(self.stack.units, self.n_obs)
         dims = self.inputs.dims("feature") | self.dims | self.response.dims | dict(more_dims or {})
 
@@ -161,13 +151,10 @@ def warn_of_scales(
     usual_targets: tuple[float, float] | None = None,
     name: str = "X",
 ) -> None:
-    """Warn of constant data, and of columns whose scale is far from 1.
+    """Warn the package's caller of constant data, and of columns whose scale is far from 1.
 
-    The warning points at the caller of the package. Constant columns of inputs, as of an intercept,
-    are no reason for a warning unless all are; nor are small ones in which half of the rows or more
-    share a value, as of rare indicators. Targets are real, of shape (n_obs,) or (n_obs, n_outputs);
-    None for classes. ``usual`` are the least standard deviation and the largest root mean square of
-    a column.
+    Single constant columns of inputs, and small ones such as rare indicators, are no reason.
+    ``usual`` are the least standard deviation and the largest root mean square of a column.
     """
     found = [_problem(name, inputs.values, usual, inputs.features, all_constant=True)]
     if targets is not None:

@@ -142,10 +142,9 @@ AnyShrinkage = ShrinkageFamily | Shrinkage
 
 
 def weight_prior(shrinkage: AnyShrinkage, global_mean: float, fan_in: Sequence[int]) -> WeightPrior:
-    """Read the prior of a network's weights, in layers with these numbers of inputs.
+    """Read the prior of weights; by default global factors have the mean ``global_mean``.
 
-    A parameter that is not given takes a default, which gives the global factors the mean
-    ``global_mean`` and the local ones the mean ``1 / fan_in``.
+    The local ones have the mean ``1 / fan_in`` of the layer.
     """
     given = shrinkage if isinstance(shrinkage, Shrinkage) else Shrinkage(shrinkage)
     local_means = [1 / width for width in fan_in]
