@@ -160,14 +160,13 @@ def some_rows(
 
 def _of_all_rows(table: Any, indices: Sequence[Any], axis: int) -> TensorVariable | None:
     """What is picked from a table with all rows along an axis, if an index picks some of them."""
-    index, others = indices[axis], [*indices]
-    others[axis] = slice(None)
-    if index == slice(None) or getattr(index, "ndim", 1) == 0:
+    index = indices[axis]
+    if index == slice(None) or getattr(index, "ndim", 1) != 1:
         return None
-    arrays = [i for i, each in enumerate(indices) if not isinstance(each, slice)]
-    together = arrays == list(range(arrays[0], arrays[-1] + 1)) if arrays else True
-    are_plain = all(isinstance(each, slice) or each.ndim == 0 for each in others)
-    if not isinstance(index, slice) and not (index.ndim == 1 and are_plain and together):
+    others = [*indices[:axis], slice(None), *indices[axis + 1 :]]
+    where = [i for i, each in enumerate(indices) if not isinstance(each, slice)]
+    apart = where and where[-1] - where[0] >= len(where)
+    if axis in where and (apart or any(indices[i].ndim for i in where if i != axis)):
         return None
     picked: TensorVariable = table[tuple(others)]
     return picked

@@ -128,11 +128,11 @@ def log_likelihood(
     """
     posterior = thinned(posterior_with_draws(idata), num_samples)
     model = model_to_read(model)
-    first = var_names if var_names is None or isinstance(var_names, str) else [*var_names, None][0]
-    container = input_container("idata", model, inputs, first)
+    names = [var_names] if isinstance(var_names, str) else var_names
+    container = input_container("idata", model, inputs, [*(names or []), None][0])
     noise_draws = positive_integer("noise_draws", noise_draws)
     rng = np.random.default_rng(random_seed)
-    networks = _networks(model, container, var_names)
+    networks = _networks(model, container, names)
     integrators = [_integrator(model, each, container, noise_draws, rng) for each in networks]
     found = {
         str(network.y.name): _of_rows(network, integrator, posterior, model, container, progressbar)
@@ -158,23 +158,19 @@ def log_likelihood(
 
 
 def _networks(
-    model: pm.Model, container: TensorSharedVariable, var_names: str | Sequence[str] | None
+    model: pm.Model, container: TensorSharedVariable, names: Sequence[str] | None
 ) -> list[NoisyPass]:
     """The law of each observed variable that depends on the inputs, or of those named."""
     whole, _, noise = read_inputs(model, container, gaps=True)
     observed, gaps = responses_of(whole, container), bool(noise)
     known = [str(rv.name) for rv in observed]
-    named = (
-        [var_names]
-        if isinstance(var_names, str)
-        else list(known if var_names is None else var_names)
-    )
+    named = list(known if names is None else names)
     if not known:
         return [noisy_pass(model, container, gaps=gaps)]
     if not named or not set(named).issubset(known):
         raise ValueError(
             f"var_names must name observed variables that depend on {describe(container)}, of "
-            f"{', '.join(known)}; got {var_names!r}."
+            f"{', '.join(known)}; got {named}."
         )
     for rv in whole.free_RVs:
         seen = [describe(y) for y in observed if depends_on(y, {rv})]

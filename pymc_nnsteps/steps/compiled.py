@@ -79,9 +79,8 @@ class Compiled(OfData):
         linker = get_mode(options.get("mode")).linker
         if isinstance(linker, JITLinker) and not isinstance(linker, NumbaLinker):
             raise ValueError(
-                f"compile_kwargs has a mode with a {type(linker).__name__}, for which there are "
-                "neither NumPy's random numbers nor kernels of this package; leave it out to "
-                'compile to C, or pass {"mode": "NUMBA"}.'
+                f"compile_kwargs has a mode with a {type(linker).__name__}, for which this package "
+                'has no kernels; leave it out to compile to C, or pass {"mode": "NUMBA"}.'
             )
         with without_blas_notice():
             self.function = compiled(inputs, outputs, **options)
