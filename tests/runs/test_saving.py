@@ -264,8 +264,9 @@ def test_a_file_is_replaced_at_once_and_on_request(kept, monkeypatch):
     before = file.read_bytes()
     with pytest.raises(ValueError, match="fit exists already; pass overwrite=True to replace it"):
         nns.save(file, any_draws(model), model)
+    draws = any_draws(model)["posterior"].to_dataset()
     with pytest.raises(ValueError, match="idata has no variable of the model; pass the model that"):
-        nns.save(file.parent / "other", any_draws(model)["posterior"].to_dataset()[[]], model)
+        nns.save(file, draws.rename({name: f"other_{name}" for name in draws.data_vars}), model)
     with pytest.raises(ValueError, match="is a folder; give the name of a file in it"):
         nns.save(file.parent, any_draws(model), model)
     with pytest.raises(OSError, match=r"fit/in cannot be written .*; the draws are still in mem"):
