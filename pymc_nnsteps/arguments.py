@@ -6,10 +6,11 @@ Each raises a ``ValueError`` that names the argument and what it must be; ``advi
 import math
 from collections import Counter
 from collections.abc import Sequence
-from typing import TypeGuard
+from typing import Any, TypeGuard
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
+from pytensor import config
 
 
 def is_integer(value: object) -> TypeGuard[int | np.integer]:
@@ -84,6 +85,24 @@ def require_finite(
             f"{name} has {counts.total() or len(bad)} NaN or infinite values, the first at "
             f"{name}[{where}]{of_columns and f' ({of_columns})'}; {advice}."
         )
+
+
+def in_type(values: NDArray[Any], dtype: DTypeLike) -> NDArray[Any]:
+    """Numbers in a type, or in floatX where this is of integers or booleans and they are not.
+
+    What is too large for a type is infinite.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> in_type(np.array([1.0, 2.0]), "int64"), in_type(np.array([0.5, 2.0]), "int64")
+    (array([1, 2]), array([0.5, 2. ]))
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        cast = values.astype(dtype)
+        if cast.dtype.kind == "f" or np.array_equal(cast, values):
+            return cast
+        return values.astype(config.floatX)
 
 
 def require_choice(name: str, value: object, choices: Sequence[str], advice: str = "") -> None:

@@ -7,8 +7,8 @@ are kept, new tables are encoded by them. Results print as tables of text.
 """
 
 import re
-from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from textwrap import wrap
 from typing import Any
@@ -17,8 +17,7 @@ import narwhals.stable.v2 as nw
 import numpy as np
 import pandas as pd
 import xarray as xr
-from numpy.typing import DTypeLike, NDArray
-from pytensor import config
+from numpy.typing import NDArray
 
 Columns = dict[Hashable, NDArray[Any] | pd.Categorical]
 """Columns of a frame by their names."""
@@ -43,6 +42,8 @@ class Table:
     values: NDArray[Any]  # missing entries are NaN
     columns: tuple[object, ...] | None = None  # names along the second axis
     rows: pd.Index | None = None  # labels along the first axis
+    # Levels that are not among a column's labels, None elsewhere, of columns that may have them.
+    new_levels: Mapping[Hashable, NDArray[Any]] = field(default_factory=dict)
 
     def arranged(self, name: str, columns: Sequence[object] | None) -> NDArray[Any]:
         """Values of the columns of these names, in order, where names are given and known."""
@@ -68,13 +69,17 @@ def numbers(
 
 
 def encoded(
-    name: str, data: object, dims: Sequence[str], labels: Sequence[object] | None = None
+    name: str,
+    data: object,
+    dims: Sequence[str],
+    labels: Sequence[object] | None = None,
+    with_new_levels: Collection[object] = (),
 ) -> Table:
     """Read inputs as :func:`numbers` does, but text and categories by an indicator of each level.
 
     Indicators are NaN where the level is missing. Levels of text are sorted; categories keep their
     order, and may include levels that no row has. Given ``labels`` of columns, the table has these;
-    other columns are not read.
+    other columns are not read. Columns ``with_new_levels`` may have others: no indicator is 1.
     """
     data = _oriented(data, dims)
     columns = _columns(name, data, labels)
@@ -90,9 +95,12 @@ def encoded(
         levels.setdefault(column, []).append(level)
     if None in levels or any(len(each) > 1 and None in each for each in levels.values()):
         raise _lacking(name, labels, columns)
-    arrays = {c: _entries(name, c, columns[c], of_column) for c, of_column in levels.items()}
+    new = {c: _new_levels(columns[c], levels[c]) for c in levels if str(c) in with_new_levels}
+    arrays = {c: _entries(name, c, columns[c], levels[c], c in new) for c in levels}
     values = _stacked([arrays[column][level] for column, level in sources], data)
-    return Table(values, tuple(labels), data.index if isinstance(data, pd.DataFrame) else None)
+    new = {column: each for column, each in new.items() if not pd.isna(each).all()}
+    rows = data.index if isinstance(data, pd.DataFrame) else None
+    return Table(values, tuple(labels), rows, new)
 
 
 def is_table(data: object) -> bool:
@@ -167,24 +175,6 @@ def without_columns(data: Any, names: Iterable[str]) -> tuple[Any, dict[str, Any
 def listed(labels: Sequence[object]) -> str:
     """The first labels of some, for messages."""
     return ", ".join(map(repr, labels[:5])) + (", ..." if len(labels) > 5 else "")
-
-
-def in_type(values: NDArray[Any], dtype: DTypeLike) -> NDArray[Any]:
-    """Numbers in a type, or in floatX where this is of integers or booleans and they are not.
-
-    What is too large for a type is infinite.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> in_type(np.array([1.0, 2.0]), "int64"), in_type(np.array([0.5, 2.0]), "int64")
-    (array([1, 2]), array([0.5, 2. ]))
-    """
-    with np.errstate(over="ignore", invalid="ignore"):
-        cast = values.astype(dtype)
-        if cast.dtype.kind == "f" or np.array_equal(cast, values):
-            return cast
-        return values.astype(config.floatX)
 
 
 def require_same_rows(X: object, y: object, *, names: tuple[str, str] = ("X", "y")) -> None:
@@ -361,8 +351,18 @@ def _source(label: object, columns: Iterable[Hashable]) -> tuple[Hashable, str |
     return next(chain(own, (pair for pair in levels if pair[1] is not None)), (None, None))
 
 
+def _new_levels(given: NDArray[Any] | pd.Categorical, levels: Sequence[str | None]) -> NDArray[Any]:
+    """Levels of a column that are not among these, None elsewhere."""
+    texts = pd.Series(pd.Categorical(given)).astype(object).map(str, na_action="ignore")
+    return texts.where(~texts.isin(levels), None).to_numpy()
+
+
 def _entries(
-    name: str, column: Hashable, given: NDArray[Any] | pd.Categorical, levels: list[str | None]
+    name: str,
+    column: Hashable,
+    given: NDArray[Any] | pd.Categorical,
+    levels: list[str | None],
+    may_be_new: bool,
 ) -> dict[str | None, NDArray[Any]]:
     """Numbers of a column by None, or indicators by the levels that they are of."""
     if levels == [None]:
@@ -377,11 +377,11 @@ def _entries(
     known = {level: number for number, level in enumerate(levels)}
     rows = np.array([*(known.get(str(each), -1) for each in given.categories), -1])[given.codes]
     unknown = list(dict.fromkeys(map(str, np.asarray(given)[(rows < 0) & ~missing])))
-    if unknown:
+    if unknown and not may_be_new:
         raise ValueError(
             f"{name} has {listed(unknown)} in the column {column!r}, but the model knows only "
-            f"{listed(levels)}; leave those rows out, or give the column effects of groups, which "
-            "predict draws for new ones."
+            f"{listed(levels)}; leave those rows out, or give the column an embedding or effects "
+            "of groups, which predict draws for new ones with sample_new_groups=True."
         )
     return {level: np.where(missing, np.nan, rows == number) for level, number in known.items()}
 

@@ -1,5 +1,6 @@
 """Columns of a model's inputs, by position or by name."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,14 +40,18 @@ class Column:
 
 
 def read_rows(
-    argument: str, model: pm.Model, container: TensorSharedVariable, given: object
+    argument: str,
+    model: pm.Model,
+    container: TensorSharedVariable,
+    given: object,
+    with_new_levels: Collection[object] = (),
 ) -> Table:
     """A table for a data container, with the columns of its labels."""
     dims = model.named_vars_to_dims.get(container.name) or ("obs", "feature")
     labels = model.coords.get(dims[1]) if len(dims) == 2 else None
     if labels is None:
         return numbers(argument, given, dims)
-    return encoded(argument, given, dims, labels)
+    return encoded(argument, given, dims, labels, with_new_levels)
 
 
 def find_column(

@@ -290,7 +290,7 @@ def draws_with_new_groups(
     draws = dict(zip(weights, stored_draws(posterior, model, stored), strict=True))
     for variable, length in lengths.items():
         known = draws[variable]
-        new = _new_entries(posterior, model, variable, length - known.shape[1], rng)
+        new = new_entries(posterior, model, variable, length - known.shape[1], rng)
         draws[variable] = np.concatenate([known, new], axis=1)
     return list(draws.values())
 
@@ -324,7 +324,7 @@ def _read_effects(array: TensorVariable, axis: int, variables: set[Any]) -> RowD
     return with_rows(read, {}, variables)[1]
 
 
-def _new_entries(
+def new_entries(
     posterior: xr.Dataset,
     model: pm.Model,
     variable: TensorVariable,

@@ -1,6 +1,6 @@
 """Predictions at new inputs."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any, Literal, get_args
 
@@ -15,6 +15,7 @@ from pytensor.tensor.sharedvar import TensorSharedVariable
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.arguments import (
+    in_type,
     positive_integer,
     require_bool,
     require_choice,
@@ -43,6 +44,7 @@ from pymc_nnsteps.prediction.new_groups import (
     numbers_groups,
     require_entries,
 )
+from pymc_nnsteps.prediction.new_levels import embeddings, parts_with_new_levels
 from pymc_nnsteps.prediction.posterior import (
     add_predictions,
     holds,
@@ -55,7 +57,6 @@ from pymc_nnsteps.prediction.posterior import (
 from pymc_nnsteps.prediction.row_data import RowData, given_rows, own_rows, rows_of
 from pymc_nnsteps.tables import (
     Table,
-    in_type,
     is_table,
     require_same_rows,
     sources,
@@ -134,9 +135,9 @@ def predict(
         ``pm.Data``.
     sample_new_groups : bool
         Whether rows may belong to new groups, whose numbers continue those of the model's groups or
-        whose labels are new. For each posterior draw their effects are drawn from their
-        distribution given the hyperparameters, such as ``Normal(mu, sd)`` at the draw of ``mu`` and
-        ``sd``.
+        whose labels are new, and have new levels of embedded columns. For each posterior draw their
+        effects (or embeddings) are drawn from their distribution given the hyperparameters, such as
+        ``Normal(mu, sd)`` at the draw of ``mu`` and ``sd``.
     random_seed : int, Generator or None
         Seed of noise and of effects of new groups.
     progressbar : bool
@@ -230,27 +231,28 @@ def _predicted(
     rng = np.random.default_rng(random_seed)
     draws = draws_with_new_groups(posterior, model, network.weights, lengths, rng)
     n_draws = posterior.sizes["chain"] * posterior.sizes["draw"]
-    if not isinstance(network, NoisyPass):
-        values = evaluate(
-            network.parameters[0],
-            list(network.rows.values()),
-            list(network.weights.values()),
-            draws,
-            rows,
-            n_draws,
-            progressbar,
-            network.normal,
-            rng,
-        )
-        return labelled(values, output or "f", model, table, posterior, container)
-    seed = int(rng.integers(2**63))
-    if kind == "probability":
-        values = predicted_probabilities(
-            network, rows, draws, n_draws, noise_draws, seed, progressbar
-        )
-        return labelled(values, "p", model, table, posterior, container)
-    responses = predicted_responses(network, rows, draws, n_draws, seed, progressbar)
-    return labelled(responses, str(network.y.name), model, table, posterior, container)
+    name = output or "f"
+    if isinstance(network, NoisyPass):
+        name = "p" if kind == "probability" else str(network.y.name)
+
+    def evaluated(rows: Sequence[NDArray[Any]], draws: Sequence[NDArray[Any]]) -> NDArray[Any]:
+        if not isinstance(network, NoisyPass):
+            inputs, weights = list(network.rows.values()), list(network.weights.values())
+            at = weights, draws, rows, n_draws, progressbar, network.normal, rng
+            return evaluate(network.parameters[0], inputs, *at)
+        seed = int(rng.integers(2**63))
+        if kind == "probability":
+            return predicted_probabilities(
+                network, rows, draws, n_draws, noise_draws, seed, progressbar
+            )
+        return predicted_responses(network, rows, draws, n_draws, seed, progressbar)
+
+    values = evaluated(rows, draws)
+    if table.new_levels:
+        given = table, network, container, rows, draws, model, posterior, rng
+        for at, *part in parts_with_new_levels(*given):
+            values[:, at] = evaluated(*part)
+    return labelled(values, name, model, table, posterior, container)
 
 
 @one_thread
@@ -444,14 +446,19 @@ def _read(
             others[data] = _table(names[1], model, data, values)[1]
         else:
             others[data] = group_numbers(names[1], values, model, data, sample_new_groups)
-    return *_table(argument, model, container, given), others
+    new = embeddings(model, container) if sample_new_groups else ()
+    return *_table(argument, model, container, given, new), others
 
 
 def _table(
-    argument: str, model: pm.Model, container: TensorSharedVariable, given: object
+    argument: str,
+    model: pm.Model,
+    container: TensorSharedVariable,
+    given: object,
+    with_new_levels: Collection[object] = (),
 ) -> tuple[Table, NDArray[Any]]:
     """A table with the columns of a container, finite, or missing if the model has their law."""
-    table = read_rows(argument, model, container, given)
+    table = read_rows(argument, model, container, given, with_new_levels)
     X = in_type(table.values, container.dtype)
     old = container.get_value(borrow=True)
     if X.ndim != old.ndim or X.shape[1:] != old.shape[1:]:

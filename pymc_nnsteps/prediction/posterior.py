@@ -13,9 +13,9 @@ from pytensor.graph.basic import Variable
 from pytensor.tensor.sharedvar import TensorSharedVariable
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.arguments import positive_integer
+from pymc_nnsteps.arguments import in_type, positive_integer
 from pymc_nnsteps.graphs.known import describe
-from pymc_nnsteps.tables import Table, in_type
+from pymc_nnsteps.tables import Table
 
 SAMPLES = ("chain", "draw")
 

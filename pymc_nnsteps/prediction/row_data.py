@@ -22,12 +22,12 @@ from pytensor.tensor.sharedvar import TensorSharedVariable
 from pytensor.tensor.type import TensorType
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.arguments import require_finite
+from pymc_nnsteps.arguments import in_type, require_finite
 from pymc_nnsteps.graphs.known import describe
 from pymc_nnsteps.graphs.row_axes import MixesRows, RowAxis, Rows
 from pymc_nnsteps.graphs.search import random_in, size_of
 from pymc_nnsteps.prediction.posterior import holds, sampled_rows
-from pymc_nnsteps.tables import in_type, numbers
+from pymc_nnsteps.tables import numbers
 
 RowData = dict[Variable, TensorVariable]
 """From the inputs, and data that go with their rows, to what stands for each."""

@@ -12,13 +12,14 @@ import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
 from pymc_nnsteps.arguments import (
+    in_type,
     positive_integer,
     positive_number,
     require_choice,
     require_finite,
 )
 from pymc_nnsteps.kernels.threads import one_thread
-from pymc_nnsteps.tables import Table, encoded, in_type
+from pymc_nnsteps.tables import Table, encoded
 from pymc_nnsteps.variational.ascent import Fitted
 from pymc_nnsteps.variational.draws import (
     LayerDraws,

@@ -15,6 +15,7 @@ from pytensor import config
 from pytensor.tensor import TensorVariable
 
 from pymc_nnsteps.arguments import (
+    in_type,
     is_integer,
     positive_integer,
     require_bool,
@@ -28,7 +29,6 @@ from pymc_nnsteps.tables import (
     as_array,
     before_encoding,
     encoded,
-    in_type,
     level_of,
     numbers,
     sources,
