@@ -42,7 +42,7 @@ class Table:
     values: NDArray[Any]  # missing entries are NaN
     columns: tuple[object, ...] | None = None  # names along the second axis
     rows: pd.Index | None = None  # labels along the first axis
-    # Levels that are not among a column's labels, None elsewhere, of columns that may have them.
+    # Levels that are not among a column's labels, NaN elsewhere, of columns that may have them.
     new_levels: Mapping[Hashable, NDArray[Any]] = field(default_factory=dict)
 
     def arranged(self, name: str, columns: Sequence[object] | None) -> NDArray[Any]:
@@ -352,9 +352,9 @@ def _source(label: object, columns: Iterable[Hashable]) -> tuple[Hashable, str |
 
 
 def _new_levels(given: NDArray[Any] | pd.Categorical, levels: Sequence[str | None]) -> NDArray[Any]:
-    """Levels of a column that are not among these, None elsewhere."""
+    """Levels of a column that are not among these, NaN elsewhere."""
     texts = pd.Series(pd.Categorical(given)).astype(object).map(str, na_action="ignore")
-    return texts.where(~texts.isin(levels), None).to_numpy()
+    return texts.mask(texts.isin(levels)).to_numpy()
 
 
 def _entries(
@@ -376,7 +376,7 @@ def _entries(
     missing = given.codes < 0
     known = {level: number for number, level in enumerate(levels)}
     rows = np.array([*(known.get(str(each), -1) for each in given.categories), -1])[given.codes]
-    unknown = list(dict.fromkeys(map(str, np.asarray(given)[(rows < 0) & ~missing])))
+    unknown = pd.Series(_new_levels(given, levels)).dropna().unique().tolist()
     if unknown and not may_be_new:
         raise ValueError(
             f"{name} has {listed(unknown)} in the column {column!r}, but the model knows only "
