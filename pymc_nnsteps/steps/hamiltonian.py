@@ -36,6 +36,7 @@ from pymc_nnsteps.steps.imputed_rows import ImputedRows, moved_by_gradients
 from pymc_nnsteps.steps.integrated import block_to_collapse
 from pymc_nnsteps.steps.metric import Metric
 from pymc_nnsteps.steps.networks import Relabelling
+from pymc_nnsteps.steps.repeats import Repeats
 from pymc_nnsteps.steps.standardised_weights import TunedScales, scales_beside
 from pymc_nnsteps.steps.step import ACCEPTANCE_AND_SIZE, Step
 from pymc_nnsteps.steps.step_size import DualAveraging, Recent
@@ -56,7 +57,8 @@ LONGEST = 1_000
 """Upper limit of the number of leapfrog steps of a trajectory in the network metric."""
 
 AFTER_TUNING = (400, 50)
-"""The same for each trajectory of a draw after tuning, where scales are moved along."""
+"""The same for the trajectories of a draw after tuning, where scales are moved along and mix well.
+Where they do not, a draw has more trajectories of the first kind."""
 
 STATS: dict[str, Any] = {
     "acceptance_probability": (np.float64, []),
@@ -77,6 +79,7 @@ class HMCState(StepMethodState):
     curvature: Recent | None
     references: Recent | None
     of_scales: TunedScales
+    repeats: Repeats
     n_diverging: int
 
 
@@ -151,7 +154,9 @@ class HMC(Step):
         to this. None: no-U-turn trajectories. "auto" is None except in the metric of a network,
         where scales need more frequent draws than no-U-turn trajectories allow. There it is 1000
         during tuning, to find the bulk of the posterior, and then again, unless scales are moved
-        too: a draw then has one trajectory of up to 400 steps and one of up to 50.
+        too: a draw then has one trajectory of up to 400 steps and one of up to 50, or 2 to 5 of up
+        to 400, as many as leave scales and biases nearly independent in successive draws, judged by
+        the second half of tuning, if this has at least 500 draws.
     model, rng, blocked, initial_point
         As for :class:`~pymc_nnsteps.PCN`; all variables are one block.
     compile_kwargs : dict, optional
@@ -199,7 +204,7 @@ class HMC(Step):
     name = "hmc"
     _state_class = HMCState
     _shown = {**ACCEPTANCE_AND_SIZE, "n_diverging": ("Divergences", "")}  # noqa: RUF012
-    _tuned = ("adaptation", "curvature", "references", "of_scales")
+    _tuned = ("adaptation", "curvature", "references", "of_scales", "repeats")
 
     @without_bookkeeping()
     def __init__(
@@ -288,6 +293,7 @@ class HMC(Step):
         self.curvature: Recent | None = None
         self.references: Recent | None = None
         self.of_scales = TunedScales.of(tune)
+        self.repeats = Repeats.of(tune if self._shortens else 0)
         self.n_diverging = 0
 
     @override
@@ -316,7 +322,9 @@ class HMC(Step):
         """Simulate the trajectories of one draw from ``point``."""
         limits: Sequence[int] = [self.longest or self.max_depth]
         if self._shortens and not self.tune:
-            limits = AFTER_TUNING
+            self.repeats = self.repeats.judged()
+            n = self.repeats.n
+            limits = AFTER_TUNING if n == 1 else AFTER_TUNING[:1] * n
         new_point, found = point.copy(), []
         for limit in limits:
             found.append(self._trajectory(new_point, limit))
@@ -325,6 +333,8 @@ class HMC(Step):
             new_point.update(drawn)
         new_point.update(self._imputed(self.rng, new_point))
         new_point.update(self._relabelled(self.rng, new_point))
+        if self.tune:
+            self.repeats = self.repeats.update(new_point, self.moved)
         acceptance = np.mean([stats["acceptance_probability"] for stats in found])
         return new_point, [
             {

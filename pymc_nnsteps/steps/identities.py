@@ -28,6 +28,8 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
+from pymc_nnsteps.steps.repeats import autocorrelation_time
+
 Array = NDArray[Any]
 
 N_BATCHES = 50
@@ -205,16 +207,4 @@ def _missed(places: Mapping[float, tuple[float, float]], low: float, high: float
 
 def thinning(series: Array, longest: int = 20) -> int:
     """Thinning interval that makes draws of the slowest series nearly independent."""
-    return max([1, *(min(longest, round(_autocorrelation_time(x) / 2)) for x in series.T)])
-
-
-def _autocorrelation_time(series: Array) -> float:
-    """Sum of autocorrelations up to the first that is negative, to both sides."""
-    deviations = series - series.mean()
-    n = len(deviations)
-    if not np.any(deviations):
-        return 1.0
-    covariances = np.correlate(deviations, deviations, "full")[n - 1 :]
-    correlations = covariances / covariances[0]
-    end = int(np.argmax(correlations < 0)) or n
-    return float(2 * correlations[:end].sum() - 1)
+    return max([1, *(min(longest, round(autocorrelation_time(x) / 2)) for x in series.T)])

@@ -1,0 +1,87 @@
+"""How often a step repeats its moves within a draw."""
+
+import numpy as np
+import pymc as pm
+import pytest
+
+import pymc_nnsteps as nns
+from pymc_nnsteps.steps.repeats import LARGEST, Repeats, autocorrelation_time
+from tests.steps.cases import run
+from tests.zoo import hierarchical_network
+
+FAST = {"compile_kwargs": {"mode": "FAST_COMPILE"}}
+
+
+def autoregressive(rho, n, seed=0):
+    rng = np.random.default_rng(seed)
+    x = [rng.normal()]
+    for noise in np.sqrt(1 - rho**2) * rng.normal(size=n - 1):
+        x.append(rho * x[-1] + noise)
+    return np.array(x)
+
+
+@pytest.mark.parametrize("rho", [0.0, 0.5, 0.9])
+def test_autocorrelation_time_of_a_known_chain(rho):
+    """Standard error of some 3 % at 40 000 draws of the slowest; another factor of two is seen."""
+    expected = (1 + rho) / (1 - rho)
+    assert autocorrelation_time(autoregressive(rho, 40_000)) == pytest.approx(expected, rel=0.1)
+    assert autocorrelation_time(np.ones(10)) == 1
+
+
+def judged(tune, rho, **constant):
+    repeats = Repeats.of(tune)
+    for x in autoregressive(rho, tune):
+        repeats = repeats.update({"x": np.array(x), **constant}, ["x", *constant])
+    return repeats.judged()
+
+
+def test_slow_chains_have_more_repeats():
+    """By the second half of tuning; large variables and whole numbers are not judged."""
+    others = {"rows": np.zeros((101, 1)), "gate": np.array(1)}
+    assert judged(2_000, 0.0) == Repeats(1)
+    assert judged(20_000, 0.8, **others) == Repeats(3)  # a time of 9
+    assert judged(2_000, 0.99) == Repeats(LARGEST)
+    assert judged(498, 0.99) == Repeats(1), "too few to judge by"
+    assert judged(20_000, 0.8).judged() == Repeats(3), "it is kept"
+
+
+def test_slow_gibbs_makes_more_sweeps():
+    """Two levels that only their sum is known of; a given number is not changed."""
+    with pm.Model() as model:
+        a, b = pm.Normal("a"), pm.Normal("b")
+        pm.Normal("y", a + b, 0.25, observed=1.0)
+    point = model.initial_point()
+    for sweeps, expected in (("auto", range(3, LARGEST + 1)), (2, [2])):
+        steps = [nns.Gibbs([v], model=model, sweeps=sweeps, **FAST) for v in (a, b)]
+        for seed, step in enumerate(steps):
+            step.setup_chain(np.random.default_rng(seed), 600, 5)
+        for _ in range(600):
+            for step in steps:
+                point, _ = step.step(point)
+        for step in steps:
+            step.stop_tuning()
+            tuned = step.n_sweeps
+            step.step(point)
+            assert step.n_sweeps - tuned in expected
+            again = step.sampling_state
+            step.setup_chain(np.random.default_rng(1), 0, 5)
+            assert step.sweeps in expected, "a chain without tuning keeps it"
+            step.sampling_state = again
+            assert step.sweeps in expected
+
+
+def test_slow_trajectories_are_repeated(monkeypatch):
+    model, limits = hierarchical_network(), []
+    move = nns.HMC._move
+
+    def seen(self, *given):
+        limits.append(given[-1])
+        return move(self, *given)
+
+    monkeypatch.setattr(nns.HMC, "_move", seen)
+    step = nns.HMC([v for v in model.free_RVs if "tau" not in v.name], model=model)
+    step.setup_chain(np.random.default_rng(0), 0, 5)
+    for n, expected in ((1, [400, 50]), (3, [400] * 3)):
+        step.repeats, limits[:] = Repeats(n), []
+        run(step, model.initial_point(), 1)
+        assert limits == expected
