@@ -71,7 +71,7 @@ class Gibbs(Step):
         Random variables (or their names) of the model. None: all that have a full conditional
         with a known form, see :func:`pymc_nnsteps.explain`.
     sweeps : int or "auto"
-        Sweeps per stored draw. "auto" is 1 in tuning, and then up to 5: as many as leave draws of
+        Sweeps per stored draw. "auto" is 1 in tuning, and then up to 10: as many as leave draws of
         variables of up to 100 elements nearly independent, judged by the second half of tuning, if
         this has at least 500 draws.
     scan : {"sequential", "parallel"}

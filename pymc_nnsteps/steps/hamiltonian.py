@@ -154,7 +154,7 @@ class HMC(Step):
         to this. None: no-U-turn trajectories. "auto" is None except in the metric of a network,
         where scales need more frequent draws than no-U-turn trajectories allow. There it is 1000
         during tuning, to find the bulk of the posterior, and then again, unless scales are moved
-        too: a draw then has one trajectory of up to 400 steps and one of up to 50, or 2 to 5 of up
+        too: a draw then has one trajectory of up to 400 steps and one of up to 50, or 2 to 10 of up
         to 400, as many as leave scales and biases nearly independent in successive draws, judged by
         the second half of tuning, if this has at least 500 draws.
     model, rng, blocked, initial_point
