@@ -10,8 +10,7 @@ module              its subject
 ``log_likelihood``  :func:`log_likelihood` of each row; :func:`stacking_weights` of chains
 ``dependence``      :func:`partial_dependence` on one input or two
 ``forward``         the output, or the law of the targets, as a function of the inputs
-``closed_forms``    networks of which a part is integrated out in closed form
-``sums``            the law of a sum of independent units
+``closed_forms``    networks whose readout weights have been integrated out
 ``integration``     the noise integrated out
 ``laws``            log probabilities of decisions on normal utilities
 ``kinds``           probabilities and draws of responses

@@ -1,7 +1,6 @@
-r"""Networks of which a part is integrated out in closed form.
+r"""Networks whose readout weights have been integrated out.
 
-In a model whose readout weights have been integrated out, with the last hidden layer in a matrix
-:math:`\Psi`,
+With the last hidden layer in a matrix :math:`\Psi`,
 
 .. math::
 
@@ -10,17 +9,8 @@ In a model whose readout weights have been integrated out, with the last hidden 
 
 the function ``f`` of the network is drawn given the targets, which are those of :math:`f` with the
 noise :math:`\sigma`. That this is so is established at random points, not by names.
-
-A network of one noisy hidden layer and one output is a sum of independent hidden units. Given the
-weights, the mean of the target is ``offset + sum_j coefficient_j x_j`` with independent ``x_j``,
-each a mixture: with a weight, ``location + scale e`` of a standard normal e between two bounds.
-Such are activations behind piecewise-linear functions of normal pre-activations (a component for
-each piece), behind binary gates (open and closed) and mixtures of normals.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -28,23 +18,14 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 from pytensor.compile.mode import Mode
-from pytensor.graph.basic import Variable
 from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.random.basic import MvNormalRV, NormalRV
 from pytensor.tensor.sharedvar import TensorSharedVariable
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.known import has_law
-from pymc_nnsteps.graphs.row_axes import Rows
-from pymc_nnsteps.graphs.rows import follow_rows
 from pymc_nnsteps.graphs.search import children, depends_on, parameters, stated_in
-from pymc_nnsteps.graphs.shapes import length_of
 from pymc_nnsteps.graphs.values import observed_values, substitute
-from pymc_nnsteps.laws.gates import match_gates
-from pymc_nnsteps.network.activations import read_activation
-from pymc_nnsteps.network.layers import Gates, Layer, Mixture, Normal
-from pymc_nnsteps.prediction.row_data import Known
 
 MODE = Mode(linker="py", optimizer="fast_compile")
 
@@ -143,97 +124,3 @@ def _is_posterior(
     ]
     tolerance = float(np.finfo(f.dtype).eps) ** 0.375
     return all(np.allclose(one, other, rtol=tolerance, atol=tolerance) for one, other in pairs)
-
-
-@dataclass(frozen=True)
-class HiddenUnits:
-    """The hidden units, as graphs in terms of inputs and weights."""
-
-    activations: TensorVariable  # shape (n_obs, units): an input, to be zero
-    # shape (n_obs, ...): mean of the target where all activations are zero, and its own standard
-    # deviation.
-    offset: TensorVariable
-    sd: TensorVariable
-    # shape (n_obs, units): of the activations about their component's value.
-    activation_sd: TensorVariable
-    # Each of a shape that broadcasts to (n_obs, units).
-    components: tuple[tuple[TensorVariable, ...], ...]
-
-
-def read_units(
-    model: pm.Model,
-    child: TensorVariable,
-    stated: Sequence[TensorVariable],
-    latents: Mapping[TensorVariable, Layer],
-    linear: Sequence[TensorVariable],
-    known: Known,
-) -> HiddenUnits | None:
-    """Read a network as a sum of units, its mean affine in ``linear``; None if it may be none."""
-    if len(linear) != 1 or linear[0].ndim != 2 or len(latents) > 2:
-        return None
-    [x] = linear
-    [behind, *_] = [*(rv for rv in latents if rv is not x), None]
-    if behind is not None and (children(model, behind) != (x,) or behind.ndim != 2):
-        return None
-
-    def followed(expression: TensorVariable, **others: tuple[Variable, Variable]) -> TensorVariable:
-        more = {old: (new, Rows(0)) for old, new in others.values()}
-        return follow_rows(expression, {**known, **more})[0]
-
-    found = None
-    with suppress(NotConjugate):
-        found = _components(model, latents, x, behind, followed)
-    if found is None:
-        return None
-    components, activation_sd = found
-    activations = x.type.clone(dtype="float64", shape=(None, length_of(model, x, 1)))(
-        f"{x.name} of zero"
-    )
-    offset, sd = (followed(each, x=(x, activations.astype(x.dtype))) for each in stated)
-    return HiddenUnits(activations, offset, sd, activation_sd, components)
-
-
-def _components(
-    model: pm.Model,
-    latents: Mapping[TensorVariable, Layer],
-    x: TensorVariable,
-    behind: TensorVariable | None,
-    followed: Callable[..., TensorVariable],
-) -> tuple[tuple[tuple[TensorVariable, ...], ...], TensorVariable] | None:
-    """Components of the activations, and their noise beside these."""
-    zero, one, infinity = (pt.constant(value, dtype="float64") for value in (0.0, 1.0, np.inf))
-    layer = latents[x]
-    if isinstance(layer, Mixture):
-        n = layer.weights.type.shape[-1]
-        if behind is not None or n is None:
-            return None
-        stated = map(followed, (layer.weights, layer.means, layer.sds))
-        weights, mean, sd = pt.broadcast_arrays(*stated)
-        return tuple(
-            (weights[..., k], mean[..., k], sd[..., k], -infinity, infinity) for k in range(n)
-        ), zero
-    assert isinstance(layer, Normal)
-    if behind is None or depends_on(layer.sd, {behind}, model.basic_RVs):
-        return None
-    below = latents[behind]
-    if isinstance(below, Gates):
-        match_gates(model, behind)
-        p = followed(below.mean)
-        gates = pt.ones_like(p).astype(behind.dtype)
-        opened, closed = (followed(layer.mean, gate=(behind, gates * level)) for level in (1, 0))
-        return (
-            (p, opened, zero, -infinity, infinity),
-            (one - p, closed, zero, -infinity, infinity),
-        ), followed(layer.sd)
-    if not isinstance(below, Normal):
-        return None
-    form = read_activation(model, behind, x)
-    if form.offset is not None:
-        return None
-    m, s = followed(below.mean), followed(below.sd)
-    knots = [(pt.constant(knot) - m) / s for knot in form.function.knots]
-    bounds = [-infinity, *knots, infinity]
-    return tuple(
-        (one, slope * m + intercept, slope * s, bounds[k], bounds[k + 1])
-        for k, (slope, intercept) in enumerate(form.function.lines)
-    ), followed(layer.sd)

@@ -38,7 +38,6 @@ from pymc_nnsteps.graphs.shapes import length_of, shapes_of
 from pymc_nnsteps.laws.gates import match_gates
 from pymc_nnsteps.network.layers import Gates, Layer
 from pymc_nnsteps.network.network import Network, network_of, responses_of
-from pymc_nnsteps.prediction.closed_forms import HiddenUnits, read_units
 from pymc_nnsteps.prediction.gaps import some_rows, with_gaps, without
 from pymc_nnsteps.prediction.imputation import imputation_of, imputations_of
 from pymc_nnsteps.prediction.laws import ELSEWHERE, Law, Other, read_law
@@ -84,7 +83,6 @@ class NoisyPass(ForwardPass):
     uniform: tuple[TensorVariable, ...]  # noise between 0 and 1, shape (n_obs, ...)
     # Normal noise that the law's mean is affine in and its standard deviation does not depend on.
     linear: tuple[TensorVariable, ...]
-    units: HiddenUnits | None  # the mean as a sum of independent hidden units, with one noisy layer
     numbers: NDArray[np.intp] | None  # of the rows that are observed, if these are not all
     # That of rows without gaps in their inputs, if the others have noise of missing inputs.
     of_complete_rows: "NoisyPass | None"
@@ -179,20 +177,16 @@ def noisy_pass(
     }
     linear = [] if isinstance(law, Other) else _linear(model, child, stated, read_as)
 
-    def read(known: Known) -> tuple[list[TensorVariable], HiddenUnits | None]:
+    def read(known: Known) -> list[TensorVariable]:
         followed = [follow_rows(parameter, known, made.get) for parameter in stated]
         for new, place in followed:
             require_aligned(new, place, new.ndim if isinstance(law, Other) else child.ndim)
         for table, place in (follow_rows(table, known, made.get) for table in whole.values()):
             require_aligned(table, place, table.ndim)
-        units = None
-        if linear and not of_inputs:
-            known = known | {x: follow_rows(of, known) for x, of in completed.items()}
-            units = read_units(model, child, stated, read_as, linear, known)
-        return [new for new, _ in followed], units
+        return [new for new, _ in followed]
 
     complaint = f"the law of {describe(y)} is not known row by row of {describe(container)}"
-    (computed, units), rows = _by_rows(read, others, network, dtype, complaint, f"; {ELSEWHERE}")
+    computed, rows = _by_rows(read, others, network, dtype, complaint, f"; {ELSEWHERE}")
     return NoisyPass(
         tuple(computed),
         rows,
@@ -203,7 +197,6 @@ def noisy_pass(
         law,
         uniform,
         tuple(noise[rv]["normal"] for rv in linear),
-        units,
         numbers,
         noisy_pass(own, container, dtype, lengths, named=named) if of_inputs else None,
         others | {each: (new, Rows(0)) for each, new in rows.items()},

@@ -1,11 +1,10 @@
 r"""The likelihood of each row with the noise of its layers integrated out.
 
-One noisy hidden layer before one output is a sum of independent units, whose law is known
-(:mod:`.sums`). Otherwise: given noise e, the mean of a row's target (of a threshold: its utility)
-is m(e), and its covariance C, of the target's own noise and of all noise that m is affine in, which
-is so integrated out. Where no other noise is left this is exact, and else
-:math:`L = E[p(y \mid e)]` is estimated by importance sampling with proposals of two kinds: the
-prior, and what e would be given y if m were linear, as it is about some e':
+Given noise e, the mean of a row's target (of a threshold: its utility) is m(e), and its covariance
+C, of the target's own noise and of all noise that m is affine in, which is so integrated out. Where
+no other noise is left this is exact, and else :math:`L = E[p(y \mid e)]` is estimated by importance
+sampling with proposals of two kinds: the prior, and what e would be given y if m were linear, as it
+is about some e':
 
 .. math::
 
@@ -43,24 +42,18 @@ import pytensor
 import pytensor.tensor as pt
 import scipy
 from numpy.typing import NDArray
-from pytensor.compile.mode import FAST_COMPILE
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.known import describe
-from pymc_nnsteps.kernels.rewriting import KeptMode
 from pymc_nnsteps.network.activations import Largest, Threshold
 from pymc_nnsteps.network.layers import Normal
-from pymc_nnsteps.prediction import sums
 from pymc_nnsteps.prediction.blocks import BLOCK_BYTES, compiled
-from pymc_nnsteps.prediction.closed_forms import HiddenUnits
 from pymc_nnsteps.prediction.forward import NoisyPass
 from pymc_nnsteps.prediction.laws import Other, log_probability_above, log_probability_of_largest
 from pymc_nnsteps.prediction.row_data import repeated, taken
 from pymc_nnsteps.random.truncated_normal import truncated_normal_kernel
 
 Numbers = NDArray[np.float64]
-
-IN_PYTHON = KeptMode(FAST_COMPILE.linker, FAST_COMPILE.provided_optimizer)
 
 SHARE_OF_PRIOR = 0.2
 
@@ -141,7 +134,6 @@ class Integrator:
         )
         self._linear = [e for e in network.normal if self._guided and e in network.linear]
         self._rest = [e for e in network.normal if e not in self._linear]
-        self._sums = network.units if self._guided and self._y.shape[1] == 1 else None
         self._of_complete_rows: Integrator | None = None
         if (complete := network.of_complete_rows) is not None:
             own = dict(zip(network.rows, data, strict=True))
@@ -160,8 +152,8 @@ class Integrator:
 
     @property
     def is_exact(self) -> bool:
-        """Whether no noise has to be drawn, but for rows in valleys of a sum's law."""
-        return self._sums is not None or not (self._rest or self._network.uniform)
+        """Whether no noise has to be drawn."""
+        return not (self._rest or self._network.uniform)
 
     def __call__(self, weights: Sequence[np.ndarray]) -> Integral:
         """The likelihood of all rows, or of each number apart, given weights in their order."""
@@ -177,7 +169,7 @@ class Integrator:
                 (complete, self.observed & ~gaps, of_complete),
             ]
         found = [
-            (chosen, integrator._of_rows(np.flatnonzero(chosen), given))
+            (chosen, integrator._by_draws(np.flatnonzero(chosen), given))
             for integrator, chosen, given in parts
             if chosen.any()
         ]
@@ -188,21 +180,9 @@ class Integrator:
             error[chosen] = integral.standard_error.reshape(-1, each)
         return Integral(log.ravel(), error.ravel())
 
-    def _of_rows(self, rows: NDArray[np.intp], weights: Sequence[np.ndarray]) -> Integral:
-        """The likelihood of rows that are not missing as a whole."""
-        if self._sums is None:
-            return self._by_draws(rows, weights)
-        log = self._log_of_sums(self._sums, rows, weights)
-        error = np.zeros(len(log))
-        [lost] = np.nonzero(np.isnan(log))
-        if len(lost):
-            drawn = self._by_draws(rows[lost], weights)
-            log[lost], error[lost] = drawn.log, drawn.standard_error
-        return Integral(log, error)
-
     def _by_draws(self, rows: NDArray[np.intp], weights: Sequence[np.ndarray]) -> Integral:
-        """The likelihood of some rows, by draws of the noise that is left."""
-        n_draws = self._draws if self._rest or self._network.uniform else 1
+        """The likelihood of rows that are not missing as a whole, by draws of the noise left."""
+        n_draws = 1 if self.is_exact else self._draws
         noise = sum(_size(e) for e in (*self._network.normal, *self._network.uniform))
         width = sum(each[0].size for each in self._data) + (1 + self._y.shape[1]) * noise
         at_once = max(1, BLOCK_BYTES // (8 * n_draws * max(width, 1)))
@@ -220,19 +200,6 @@ class Integrator:
         error = relative.std(axis=1, ddof=1) / n_draws**0.5
         error = np.where(error < ALIKE, unseen, error)
         return Integral(log, np.where(error <= LARGEST_ERROR, error, np.inf))
-
-    def _log_of_sums(
-        self, units: HiddenUnits, rows: NDArray[np.intp], weights: Sequence[np.ndarray]
-    ) -> Numbers:
-        """The likelihood of sums of units."""
-        y = self._y[rows, 0]
-        none = np.zeros((len(y), *units.activations.type.shape[1:]))
-        offset, variance, *components = self._sum_function(*taken(self._data, rows), none, *weights)
-        law = sums.Sum(offset, variance, *components)
-        if not isinstance(self._network.law, Threshold):
-            return sums.log_density(law, y.astype(float))
-        above, below = sums.log_tail(law, self._network.law.level)
-        return np.where((y > 0) == self._network.law.increasing, above, below)
 
     def _log_weights(
         self, rows: NDArray[np.intp], n: int, weights: Sequence[np.ndarray]
@@ -386,28 +353,6 @@ class Integrator:
 
     def _normal(self, e: TensorVariable, n: int) -> Numbers:
         return self._rng.standard_normal((n, *e.type.shape[1:]))
-
-    @cached_property
-    def _sum_function(self) -> pytensor.compile.Function:
-        """Offset, normal variance and components of the sums, multiplied by their coefficients."""
-        network, units = self._network, self._sums
-        assert units is not None
-        offset = _as_columns(units.offset, 1)[:, 0]
-        sd = _as_columns(units.sd + pt.zeros_like(units.offset), 1)[:, 0]
-        coefficient = pt.grad(offset.sum(), units.activations)
-        all_units = pt.zeros_like(units.activations)
-        variance = sd**2 + ((coefficient * units.activation_sd + all_units) ** 2).sum(axis=1)
-        components = [
-            (weight, coefficient * location, coefficient * scale, lower, upper)
-            for weight, location, scale, lower, upper in units.components
-        ]
-        stacked = [
-            pt.stack([each + all_units for each in values]).astype("float64")
-            for values in zip(*components, strict=True)
-        ]
-        inputs = [*network.rows.values(), units.activations, *network.weights.values()]
-        outputs = [offset, variance, *stacked]
-        return pytensor.function(inputs, outputs, on_unused_input="ignore", mode=IN_PYTHON)
 
     @cached_property
     def _function(self) -> pytensor.compile.Function:

@@ -56,11 +56,11 @@ def test_likelihood_of_what_was_observed(pre):
 
 
 def test_one_output_and_other_laws():
-    """A sum of units, and numbers that are independent given the weights, each with its scale."""
+    """One output, and numbers that are independent given the weights, each with its scale."""
     one, gaps = noisy(TARGETS[:, 1], 0.5), GAPS[:, 1]
     draws = made_up(noisy(WHOLE[:, 1], 0.5))
     found, complete = log_likelihood(draws, one), log_likelihood(draws, noisy(WHOLE[:, 1], 0.5))
-    np.testing.assert_allclose(found, complete[..., ~gaps], rtol=1e-12)
+    np.testing.assert_allclose(found, complete[..., ~gaps], rtol=0.01)
 
     draws = made_up(student(WHOLE))
     found = log_likelihood(draws, student(TARGETS))
@@ -79,7 +79,7 @@ def one_layer(x, W):
 
 HIDDEN = {
     "exact": lambda x, W: x @ W,
-    "sums": one_layer,
+    "linear": one_layer,
     "draws": lambda x, W: pm.math.tanh(one_layer(x, W)),
     "gates": lambda x, W: pm.math.tanh(
         pm.Normal("h", pm.Bernoulli("g", logit_p=x @ W) * (x @ W), 0.2)

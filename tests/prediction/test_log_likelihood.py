@@ -10,7 +10,7 @@ from scipy.special import expit, log_ndtr, logsumexp
 from scipy.stats import multivariate_normal, norm
 
 import pymc_nnsteps as nns
-from pymc_nnsteps.prediction import blocks, forward, integration, sums
+from pymc_nnsteps.prediction import blocks, integration
 from tests.cases import slow
 from tests.prediction.draws import made_up
 
@@ -58,7 +58,7 @@ def by_quadrature(log_density):
 @pytest.mark.parametrize(
     ("noise", "activation"), [(1e-4, "relu"), (1e-2, "relu"), (1.0, "relu"), (1.0, "hard_tanh")]
 )
-def test_one_hidden_layer_is_exact(noise, activation):
+def test_one_hidden_layer_is_estimated_within_its_error(noise, activation):
     """Against quadrature over two units: a lost piece, a variance without that of a layer."""
     draws = made_up(network(noise, X[:, 0]))
     functions = {"relu": lambda z: np.maximum(z, 0), "hard_tanh": lambda z: np.clip(z, -1, 1)}
@@ -67,26 +67,31 @@ def test_one_hidden_layer_is_exact(noise, activation):
     y = np.average(means[0], axis=(1, 2), weights=norm.pdf(NODES)[:, None] * norm.pdf(NODES))
     y = y + FAR * sd
     expected = by_quadrature(norm.logpdf(y[:, None, None], means[0], sd))
-    found = nns.log_likelihood(draws, network(noise, y, activation=activation))
-    np.testing.assert_allclose(first(found), expected, atol=3e-4)
-    np.testing.assert_array_equal(first(found, "log_likelihood_error"), 0)
-    assert found["log_likelihood"].attrs["noise_draws"] == 0
+    model = network(noise, y, activation=activation)
+    found = nns.log_likelihood(draws, model, noise_draws=4000, random_seed=1)
+    error = first(found, "log_likelihood_error")
+    assert np.all(np.abs(first(found) - expected) < 4 * np.minimum(error, 0.05) + 3e-4)
+    assert error[:2].max() < 0.05
+    assert found["log_likelihood"].attrs["noise_draws"] == 4000
 
 
 @pytest.mark.parametrize("noise", [1e-2, 1.0])
-def test_a_probit_network_is_exact(noise):
+def test_a_probit_network_is_estimated_within_its_error(noise):
     """Both labels: their likelihoods sum to one."""
     label = np.array([1, 0, 1])
     draws = made_up(network(noise, label, likelihood="probit"))
     means, W2 = activations(draws, noise)
     distance = means[0] / (noise * (1 + (W2**2).sum())) ** 0.5
-    both = []
+    total, variance = 0.0, 0.0
     for y in (label, 1 - label):
-        found = nns.log_likelihood(draws, network(noise, y, likelihood="probit"))
+        model = network(noise, y, likelihood="probit")
+        found = nns.log_likelihood(draws, model, noise_draws=4000, random_seed=1)
         expected = by_quadrature(log_ndtr(np.where(y, 1, -1)[:, None, None] * distance))
-        np.testing.assert_allclose(first(found), expected, atol=1e-4, rtol=1e-4)
-        both.append(first(found))
-    np.testing.assert_allclose(np.exp(both).sum(0), 1, rtol=1e-8)
+        error = np.minimum(first(found, "log_likelihood_error"), 0.05)
+        assert np.all(np.abs(first(found) - expected) < 4 * error + 1e-4)
+        total, variance = total + np.exp(first(found)), variance + (np.exp(expected) * error) ** 2
+    assert np.all(np.abs(total - 1) < 4 * variance**0.5 + 1e-4)
+    assert variance.max() < 1e-3
 
 
 @pytest.mark.filterwarnings("ignore:y has a scale")
@@ -124,14 +129,15 @@ def test_targets_from_both_sides_of_a_kink():
 
 
 @pytest.mark.filterwarnings("ignore:y has a scale")
-def test_targets_that_few_draws_reach(monkeypatch):
+def test_targets_that_few_draws_reach():
     """Weights of which one counts would tell an error that is a tenth of what they are off by."""
     model = network({"pre": 1.0, "post": 0.01, "output": 0.03}, X[:, 0] - 8)
     draws = made_up(model)
     draws["W1"][:], draws["W2"][:], draws["b2"][:] = 0, 1, 0
     draws["b1"][:] = np.array([-5.0, 3.0])
-    exact = first(nns.log_likelihood(draws, model))
-    monkeypatch.setattr(forward, "read_units", lambda *_: None)
+    means, _ = activations(draws, 1.0)
+    y = (X[:, 0] - 8)[:, None, None]
+    exact = by_quadrature(norm.logpdf(y, means[0], (0.03 + 2 * 0.01) ** 0.5))
     found = nns.log_likelihood(draws, model, random_seed=1)
     error = first(found, "log_likelihood_error")
     off = np.abs(first(found) - exact)
@@ -177,7 +183,7 @@ def test_classes_are_estimated_within_their_errors():
 
 @pytest.mark.filterwarnings("ignore:y has a scale")
 @pytest.mark.parametrize("eta", [0.01, slow(0.5)])
-def test_gates_are_summed_out(eta, monkeypatch):
+def test_gates_are_summed_out(eta):
     """Against all four patterns; far from their means and in the valleys between these, too."""
     build = {
         m: (
@@ -202,7 +208,6 @@ def test_gates_are_summed_out(eta, monkeypatch):
             found = nns.log_likelihood(draws, make(y), noise_draws=300, random_seed=2)
             off = np.abs(first(found) - expected)
             assert np.all(off < 4 * first(found, "log_likelihood_error") + 1e-6)
-    monkeypatch.setattr(forward, "read_units", lambda *_: None)
     likely = int(np.argmax(logs.sum(1)))
     expected = logsumexp(logs + norm.logpdf(means[likely], means, sd), axis=0)
     found = nns.log_likelihood(draws, build[False](means[likely]), noise_draws=3000, random_seed=2)
@@ -285,10 +290,13 @@ def test_models_are_compared():
     assert set(table.index) == set(models)
     model = models["net"]
     draws = trees["net"]["posterior"].to_dataset()
-    before = first(nns.log_likelihood(draws, model))
+    before = nns.log_likelihood(draws, model, random_seed=1)
     with model:
         pm.set_data({"inputs": X[::-1], "targets": y[::-1]})
-    np.testing.assert_allclose(first(nns.log_likelihood(draws, model)), before[::-1], rtol=1e-7)
+    after = nns.log_likelihood(draws, model, random_seed=2)
+    there, here = first(before)[::-1], first(after)
+    errors = first(before, "log_likelihood_error")[::-1], first(after, "log_likelihood_error")
+    assert np.all(np.abs(here - there) < 4 * np.hypot(*errors))
 
 
 TARGETS = {"y": X[:, 0], "u": np.ma.masked_array(X[:, 1], np.arange(N_OBS) == 2)}
@@ -312,13 +320,17 @@ def test_each_response_has_the_likelihood_that_it_has_alone():
     """Without the noise of the other's layers, and in rows of its own where targets are missing."""
     model = networks_of(["y", "u"])
     draws = made_up(model)
-    both = nns.log_likelihood(draws, model)
+    options = {"noise_draws": 2000, "random_seed": 1}
+    both = nns.log_likelihood(draws, model, **options)
     for name, n_rows in (("y", 3), ("u", 2)):
-        alone = nns.log_likelihood(draws, networks_of([name]))
-        for group in ("log_likelihood", "log_likelihood_error"):
-            assert both[group][name].sizes[f"{name}_{name}_dim_0"] == n_rows
-            np.testing.assert_allclose(both[group][name], alone[group][name], rtol=1e-9)
-    assert both["log_likelihood"].attrs["noise_draws"] == 0
+        alone = nns.log_likelihood(draws, networks_of([name]), **options)
+        found, errors = (
+            [tree[group][name].values for tree in (both, alone)]
+            for group in ("log_likelihood", "log_likelihood_error")
+        )
+        assert both["log_likelihood"][name].sizes[f"{name}_{name}_dim_0"] == n_rows
+        assert np.all(np.abs(found[0] - found[1]) <= 4 * np.hypot(*errors))
+        assert np.max(errors) < 0.1
 
 
 def with_potential():
@@ -383,16 +395,3 @@ def test_a_potential_is_named_where_the_law_is_not_known():
     model = with_potential()
     with pytest.raises(ValueError, match=r"Z2 .* is Normal with the potential p; a layer"):
         nns.predict(made_up(model), X, model=model)
-
-
-def test_a_valley_is_noticed():
-    """Between two modes 100 standard deviations apart all digits of an integral are lost."""
-    two = np.ones((2, 1, 1)) / 2
-    bound = np.full((2, 1, 1), np.inf)
-    law = sums.Sum(
-        np.zeros(1), np.ones(1), two, 200 * (two * [[[0.0]], [[2.0]]]), 0 * two, -bound, bound
-    )
-    assert np.isnan(sums.log_density(law, np.array([100.0])))
-    for y in (-30.0, 2.0, 205.0):
-        expected = logsumexp(norm.logpdf(y, [0, 200])) - np.log(2)
-        np.testing.assert_allclose(sums.log_density(law, np.array([y])), expected, rtol=1e-9)

@@ -247,7 +247,7 @@ def test_activations_are_integrated_out_beside_effects(slopes):
     """Against quadrature over both units: the effect of another row, or none, or its slope lost."""
     model = mixed(normal, 0.3, slopes)
     draws = made_up(model)
-    found = nns.log_likelihood(draws, model)
+    found = nns.log_likelihood(draws, model, noise_draws=4000, random_seed=1)
     one = {name: values[0, 0] for name, values in draws.items()}
     z = X @ one["f::W1"].values.T + one["f::b1"].values
     x = np.maximum(z[:, :, None] + 0.3**0.5 * NODES, 0)
@@ -261,8 +261,8 @@ def test_activations_are_integrated_out_beside_effects(slopes):
     )
     weights = norm.logpdf(NODES) + np.log(NODES[1] - NODES[0])
     expected = logsumexp(log + weights[:, None] + weights, axis=(1, 2))
-    np.testing.assert_allclose(found["log_likelihood"]["y"].values[0, 0], expected, atol=1e-4)
-    np.testing.assert_array_equal(found["log_likelihood_error"]["y"], 0)
+    error = np.minimum(found["log_likelihood_error"]["y"].values[0, 0], 0.05)
+    assert np.all(np.abs(found["log_likelihood"]["y"].values[0, 0] - expected) < 4 * error + 1e-4)
 
 
 @pytest.mark.parametrize("law", [counts, overdispersed])
