@@ -17,6 +17,9 @@ Array = NDArray[np.floating]
 SHORTEST = 250
 """Number of tuning draws from which autocorrelations are estimated, at least."""
 
+MANY = 1000
+"""The same, at most."""
+
 FEW = 100
 """Largest number of elements of a variable that is judged: scales, biases and effects, not rows."""
 
@@ -39,7 +42,7 @@ class Repeats:
     @staticmethod
     def of(tune: int) -> "Repeats":
         """At the start of a chain with so many tuning draws."""
-        needed = tune // 2
+        needed = min(tune // 2, MANY)
         return Repeats(waits=tune - needed, needed=needed if needed >= SHORTEST else 0)
 
     def update(self, point: Mapping[str, np.ndarray], names: Iterable[str]) -> "Repeats":
