@@ -37,7 +37,7 @@ LARGEST_RHAT = 1.01
 """Largest R-hat of chains that have converged."""
 
 APART = 2.0
-"""Distance between log likelihoods of chains in different modes, in standard deviations of one."""
+"""Distance between chains in different modes, of means, in standard deviations of one chain."""
 
 MANY = 50
 """Multiple of the draws beyond which no number is given."""
@@ -59,8 +59,9 @@ class Diagnosis(Tabulated):
         Seconds that sampling took, including tuning, if the trace records it.
     chains : int
     modes : tuple of (tuple of int, float)
-        Groups of chains (numbered from 0) in different modes, with their mean log likelihood, the
-        lowest first; empty if there is one group.
+        Groups of chains (numbered from 0) in different modes of the log likelihood, or else of a
+        function value, with their mean log likelihood, the lowest first; empty if there is one
+        group.
     """
 
     dataset: xr.Dataset
@@ -249,7 +250,8 @@ def diagnose(
     from arviz_stats import sampling_diagnostics as arviz
 
     model, posterior = opened(idata, model, n_chains=2)
-    quantities = {output or "f": function_values(idata, X, model, inputs, output)}
+    f = function_values(idata, X, model, inputs, output)
+    quantities = {output or "f": f}
     log_likelihood = _log_likelihood(idata, posterior, model)
     if log_likelihood is not None:
         quantities["log_likelihood"] = log_likelihood
@@ -273,7 +275,9 @@ def diagnose(
         tagged(statistics),
         posterior.attrs.get("sampling_time"),
         posterior.sizes["chain"],
-        () if log_likelihood is None else _modes(log_likelihood.transpose(*SAMPLES).values),
+        ()
+        if log_likelihood is None
+        else _modes(*(x.transpose(*SAMPLES, ...).values for x in (log_likelihood, f))),
     )
 
 
@@ -283,13 +287,25 @@ def _has_hidden_units(model: pm.Model, name: str) -> bool:
     return any(str(dim).rpartition("::")[2].startswith("hidden") for dim in dims)
 
 
-def _modes(log_likelihood: np.ndarray) -> tuple[tuple[tuple[int, ...], float], ...]:
-    """Groups of chains between whose log likelihoods there is a gap; none if there is no gap."""
-    means, within = log_likelihood.mean(axis=1), np.sqrt(log_likelihood.var(axis=1).mean())
-    order = np.argsort(means)
-    ends = np.flatnonzero(np.diff(means[order]) > APART * within) + 1
-    groups = np.split(order, ends) if len(ends) else []
-    return tuple((tuple(sorted(map(int, g))), float(means[g].mean())) for g in groups)
+def _modes(
+    log_likelihood: np.ndarray, f: np.ndarray
+) -> tuple[tuple[tuple[int, ...], float], ...]:
+    """Groups of chains between whose log likelihoods, or else function values, there is a gap.
+
+    The log likelihoods have shape (chains, draws), the function values (chains, draws, ...).
+    """
+    for values in (log_likelihood[..., None], f.reshape(*log_likelihood.shape, -1)):
+        means, within = values.mean(axis=1), np.sqrt(values.var(axis=1).mean(axis=0))
+        order = np.argsort(means, axis=0)
+        gaps = np.diff(np.take_along_axis(means, order, axis=0), axis=0)
+        clearest = np.argmax((gaps - APART * within).max(axis=0) / (within + (within == 0)))
+        ends = np.flatnonzero(gaps[:, clearest] > APART * within[clearest]) + 1
+        if len(ends):
+            groups = np.split(order[:, clearest], ends)
+            levels = [float(log_likelihood[group].mean()) for group in groups]
+            named = [tuple(sorted(map(int, group))) for group in groups]
+            return tuple(sorted(zip(named, levels, strict=True), key=lambda mode: mode[1]))
+    return ()
 
 
 def _log_likelihood(idata: Any, posterior: xr.Dataset, model: pm.Model) -> xr.DataArray | None:

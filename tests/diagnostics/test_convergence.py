@@ -160,6 +160,8 @@ def test_verdict():
     assert lowest < highest
     assert "are in different modes (log likelihood" in apart.verdict
     assert "nns.stacking_weights" in apart.verdict
+    mirrored = np.array([1, -1, 1, -1])[:, None] * (5 + independent(shape=(1, 500)))
+    assert {chains for chains, _ in diagnosed(mirrored).modes} == {(0, 2), (1, 3)}, "by f"
     walk = np.cumsum(independent(), axis=1) / 30
     assert diagnosed(walk).verdict.endswith(("draws would do.", "look at their traces."))
 
