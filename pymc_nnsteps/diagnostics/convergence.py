@@ -287,9 +287,7 @@ def _has_hidden_units(model: pm.Model, name: str) -> bool:
     return any(str(dim).rpartition("::")[2].startswith("hidden") for dim in dims)
 
 
-def _modes(
-    log_likelihood: np.ndarray, f: np.ndarray
-) -> tuple[tuple[tuple[int, ...], float], ...]:
+def _modes(log_likelihood: np.ndarray, f: np.ndarray) -> tuple[tuple[tuple[int, ...], float], ...]:
     """Groups of chains between whose log likelihoods, or else function values, there is a gap.
 
     The log likelihoods have shape (chains, draws), the function values (chains, draws, ...).
