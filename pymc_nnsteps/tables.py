@@ -28,6 +28,9 @@ DATES = {"date", "datetime", "time", "timedelta", "Timestamp", "Timedelta", "Per
 DATE = re.compile(r"\d{4}[-./]\d\d?[-./]\d\d?|\d\d?([-./])\d\d?\1\d\d|\d\d?:\d\d")
 """Beginnings of dates and times as text."""
 
+UNIT = re.compile(r"[-+]?\d[\d., ']*([^\d\s.,'].*)")
+"""A number as text, and its unit."""
+
 ROWS_OF_LEVELS = 20
 """Rows from which text that differs in all of them is taken for their names."""
 
@@ -398,19 +401,26 @@ def _require_several_levels(name: str, column: Hashable, given: pd.Categorical) 
 
 
 def _require_words(name: str, column: Hashable, given: pd.Categorical) -> None:
-    """Check that text is neither of numbers or dates nor another one in each row."""
+    """Check that text is neither of numbers or dates nor another one in each row.
+
+    A unit beside numbers may belong to a level, such as "10 ml", unless there are many.
+    """
     texts = given.categories
     if all(map(DATE.match, texts)):
         raise _dates(name, column)
     bare = texts.str.replace(r"[,$€£¥%\s']", "", regex=True)
     is_number = pd.to_numeric(bare, errors="coerce").notna()
+    if len(texts) > min(ROWS_OF_LEVELS, len(given) / 2):
+        units = pd.Series(texts.str.extract(UNIT, expand=False))
+        is_number |= units.isin(units.mode()[:1]).to_numpy()
     if is_number.mean() > 0.5:
-        others, signs = texts[~is_number].tolist(), texts[is_number & (bare != texts)].tolist()
+        is_bare = pd.to_numeric(texts, errors="coerce").notna()
+        others, signed = texts[~is_number].tolist(), texts[is_number & ~is_bare].tolist()
+        remedy = f"take the signs, unit or decimal comma out of {listed(signed[:1])} and "
         raise ValueError(
             f"{name} has numbers as text{f' besides {listed(others)}' * bool(others)} in the "
-            f"column {column!r}; {f'take the signs out of {listed(signs[:1])} and ' * bool(signs)}"
-            'convert them, such as by pandas.to_numeric(..., errors="coerce"), or make them '
-            "categories."
+            f"column {column!r}; {remedy * bool(signed)}convert them, such as by "
+            'pandas.to_numeric(..., errors="coerce"), or make them categories.'
         )
     if len(texts) == len(given) > ROWS_OF_LEVELS:
         raise ValueError(

@@ -10,7 +10,7 @@ import xarray as xr
 from scipy import sparse
 
 import pymc_nnsteps as nns
-from pymc_nnsteps.tables import numbers, require_same_rows
+from pymc_nnsteps.tables import encoded, numbers, require_same_rows
 from tests.modes import AS_WRITTEN
 
 RNG = np.random.default_rng(0)
@@ -221,6 +221,18 @@ def test_text_is_encoded_as_by_hand(kind, standardize):
     other = pd.DataFrame({"depot": DEPOT} | RAW)[3:]
     np.testing.assert_array_equal(nns.predict(draws, other, model=model), f[:, :, 3:])
     assert list(nns.prediction.encode(other, model=model)) == ["inputs"]
+
+
+@pytest.mark.parametrize("make", [pd.DataFrame, lambda data: polars(data, data)])
+def test_measurements_as_text_are_no_levels(make):
+    """Those of a unit may be few, such as sizes of bottles."""
+    for text in ("160.{} kn", "-{}m/s2", "1 {} °C", "{},5"):
+        data = {"speed": [text.format(i % 20) for i in range(30)]}
+        with pytest.raises(ValueError, match=r"X has numbers as text in the column 'speed'; .*t"):
+            encoded("X", make(data), ("obs", "feature"))
+    for text in ("{} ml", "A{}"):
+        data = {"size": [text.format(i % 4) for i in range(30)]}
+        assert encoded("X", make(data), ("obs", "feature")).values.shape == (30, 4)
 
 
 @pytest.mark.parametrize(

@@ -75,7 +75,7 @@ CASES = {
     ),
     "prices as text": (
         {"X": pd.DataFrame({"a": ["€1,200", "€7", "€9.5"] * 2})},
-        "numbers as text in the column 'a'; take the signs out of '€1,200' and convert them",
+        "numbers as text in the column 'a'; take the signs, .* out of '€1,200' and convert them",
     ),
     "days before months": (
         {"X": pd.DataFrame({"day": ["01.02.2020", "3.4.2020"] * 3})},
