@@ -35,7 +35,6 @@ from pymc_nnsteps.lab.merging import merging
 from pymc_nnsteps.runs.fingerprint import (
     Fingerprint,
     RunFile,
-    constants_of,
     steps_in_words,
     writing,
 )
@@ -401,14 +400,9 @@ def _record(
     settings: Mapping[str, Any],
 ) -> RunFile:
     """File that keeps the run, with its fingerprint."""
+    words = {"starts": list(starts), "test functions": list(functions), **settings}
+    words |= {f"start {name}": point for name, point in starts.items()}
     expressions = {f"test function {name}": each for name, each in functions.items()}
-    points = {
-        f"start {name}": {v: np.asarray(array) for v, array in point.items()}
-        for name, point in starts.items()
-    }
-    constants = constants_of(model, {name: [each] for name, each in expressions.items()})
-    names = {"starts": list(starts), "test functions": list(functions)}
-    words = {**settings, **names, **points, **constants}
     return RunFile(Path(path), Fingerprint.of(model, words, expressions))
 
 

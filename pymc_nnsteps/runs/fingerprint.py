@@ -10,9 +10,9 @@ import json
 import platform
 import re
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from importlib import import_module
 from numbers import Number
 from pathlib import Path
@@ -106,9 +106,6 @@ DECISIVE = ("python", "pymc_nnsteps", "pymc", "pytensor", "floatX")
 ROUNDING = ("numpy", "numba", "scipy")
 """Versions that decide the last digits of the draws, and how random numbers are made of bits."""
 
-NO_OPTIONS = ("self", "vars", "model", "rng", "blocked", "initial_point", "kwargs")
-"""Arguments of steps that do not affect their moves."""
-
 
 def versions() -> dict[str, str]:
     """Versions, and the precision, that this process draws with."""
@@ -125,10 +122,10 @@ class Fingerprint:
     """Identity of a run."""
 
     versions: Mapping[str, str]
-    model: Mapping[str, str]  # variables, data, constants and labels, in words and digests
+    # Variables, data, constants, labels, steps and arguments, in words and digests.
+    words: Mapping[str, str]
     # Digests of the graphs of log densities, of deterministic variables and of test functions.
     graphs: Mapping[str, str]
-    settings: Mapping[str, str] = field(default_factory=dict)  # steps and arguments
 
     @classmethod
     def of(
@@ -138,13 +135,22 @@ class Fingerprint:
         functions: Mapping[str, Variable] | None = None,
     ) -> Self:
         """Take the fingerprint of a model with the data that it has now."""
-        expressions = {f"values of {each.name}": each for each in model.deterministics}
-        expressions |= functions or {}
+        functions = functions or {}
+        factors = [*model.basic_RVs, *model.potentials]
+        with COMPILING:
+            densities = model.logp(factors, sum=False)
+        parts = {rv.name: [rv, model.rvs_to_values[rv]] for rv in model.basic_RVs}
+        parts |= {each.name: [each] for each in [*model.potentials, *model.deterministics]}
+        parts |= {name: [each] for name, each in functions.items()}
+        graphs = {f"log density of {f.name}": p for f, p in zip(factors, densities, strict=True)}
+        graphs |= {f"values of {each.name}": each for each in model.deterministics}
+        graphs |= functions
+        constants = {f"constants of {name}": _constants(model, of) for name, of in parts.items()}
+        arguments = {name: in_words(each) for name, each in (settings or {}).items()}
         return cls(
             versions(),
-            _words(model),
-            _densities(model) | {name: _graph(each) for name, each in expressions.items()},
-            {name: in_words(each) for name, each in (settings or {}).items()},
+            _words(model) | constants | arguments,
+            {name: _graph(each) for name, each in graphs.items()},
         )
 
     def dumps(self) -> str:
@@ -183,9 +189,7 @@ class Fingerprint:
 
     def differences(self, other: "Fingerprint") -> list[str]:
         """What differs beside versions, with words that can be read; graphs if nothing else."""
-        return _differences(
-            {**self.model, **self.settings}, {**other.model, **other.settings}
-        ) or _differences(self.graphs, other.graphs)
+        return _differences(self.words, other.words) or _differences(self.graphs, other.graphs)
 
     def require_same(self, place: str, other: "Fingerprint") -> None:
         """Refuse to go on with another run than this one, which is kept in a place."""
@@ -230,59 +234,32 @@ def _differences(then: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
 # --- a model -------------------------------------------------------------------------------
 
 
-def constants_of(model: pm.Model, expressions: Mapping[str, Sequence[Variable]]) -> dict[str, str]:
-    """Digests of the constants in expressions, those behind other named variables left out."""
-    named = set(model.named_vars.values())
+def _words(model: pm.Model) -> dict[str, str]:
+    """Variables, data and labels."""
     found = {}
-    for name, parts in expressions.items():
-        leaves = graph_inputs(parts, blockers=named.difference(parts))
-        texts = {
-            in_words(leaf.data if isinstance(leaf, Constant) else leaf.get_value(borrow=True))
-            for leaf in leaves
-            if leaf not in named
-            and isinstance(leaf, Constant | SharedVariable)
-            and not isinstance(leaf.type, RandomType)
-        }
-        found[f"constants of {name}"] = _digest(sorted(texts))
+    for rv in model.free_RVs:
+        value, transform = model.rvs_to_values[rv], type(model.rvs_to_transforms[rv]).__name__
+        found[f"variable {rv.name}"] = f"{value.dtype} of {value.type.ndim} axes, {transform}"
+    for data in model.data_vars:
+        found[f"data container {data.name}"] = in_words(np.asarray(data.get_value(borrow=True)))
+    for dim, labels in model.coords.items():
+        if labels is not None:
+            found[f"coordinate {dim}"] = _digest(map(str, labels))
     return found
 
 
-def _words(model: pm.Model) -> dict[str, str]:
-    containers = {str(variable.name): variable for variable in model.data_vars}
-    return {
-        **{
-            f"variable {rv.name}": f"{value.dtype} of {value.type.ndim} axes, "
-            f"{type(model.rvs_to_transforms[rv]).__name__}"
-            for rv in model.free_RVs
-            for value in [model.rvs_to_values[rv]]
-        },
-        **{
-            f"data container {name}": in_words(np.asarray(variable.get_value(borrow=True)))
-            for name, variable in containers.items()
-        },
-        **{
-            f"coordinate {dim}": _digest([str(label) for label in labels])
-            for dim, labels in model.coords.items()
-            if labels is not None
-        },
-        **constants_of(
-            model,
-            {
-                **{rv.name: [rv, model.rvs_to_values[rv]] for rv in model.basic_RVs},
-                **{other.name: [other] for other in [*model.potentials, *model.deterministics]},
-            },
-        ),
+def _constants(model: pm.Model, parts: list[Variable]) -> str:
+    """Digest of the constants in expressions, those behind other named variables left out."""
+    named = set(model.named_vars.values())
+    leaves = graph_inputs(parts, blockers=named.difference(parts))
+    texts = {
+        in_words(leaf.data if isinstance(leaf, Constant) else leaf.get_value(borrow=True))
+        for leaf in leaves
+        if leaf not in named
+        and isinstance(leaf, Constant | SharedVariable)
+        and not isinstance(leaf.type, RandomType)
     }
-
-
-def _densities(model: pm.Model) -> dict[str, str]:
-    factors = [*model.basic_RVs, *model.potentials]
-    with COMPILING:
-        found = model.logp(factors, sum=False)
-    return {
-        f"log density of {factor.name}": _graph(density)
-        for factor, density in zip(factors, found, strict=True)
-    }
+    return _digest(sorted(texts))
 
 
 def _graph(expression: Variable) -> str:
@@ -305,17 +282,11 @@ def steps_in_words(step: Step) -> dict[str, str]:
 
 
 def _step(step: Any) -> str:
-    _, *arguments = inspect.signature(type(step).__init__).parameters.values()
     positional, named = step.__getnewargs_ex__()
-    options = {
-        **{each.name: each.default for each in arguments if each.default is not each.empty},
-        **{each.name: value for each, value in zip(arguments, positional, strict=False)},
-        **named,
-    }
-    options |= {name: value for name, value in vars(step).items() if name in options}
-    words = (
-        f"{name}={in_words(value)}" for name, value in options.items() if name not in NO_OPTIONS
-    )
+    given = inspect.signature(type(step).__init__).bind(step, *positional, **named)
+    given.apply_defaults()
+    _, _, *options = given.arguments.items()
+    words = (f"{name}={in_words(vars(step).get(name, value))}" for name, value in options)
     return f"{type(step).__qualname__}({', '.join(words)})"
 
 

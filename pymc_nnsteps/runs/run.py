@@ -1,29 +1,19 @@
-"""Model, steps and starting points of a run, as ``pm.sample`` makes them.
+"""What a run samples, and where a chain stands: its point, and the state of its step."""
 
-``pm.sample`` tells nobody its generators and initial points, without which a chain that was killed
-before its first checkpoint cannot be begun again. So they are made here, by PyMC's own functions
-and in its order.
-"""
-
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from numbers import Number
 from typing import Any
-from uuid import uuid4
 
-import cloudpickle
 import numpy as np
 import pymc as pm
 from pymc.backends.ndarray import NDArray as Trace
 from pymc.initial_point import PointType
 from pymc.step_methods.compound import flatten_steps
 from pymc.step_methods.state import WithSamplingState
-from pymc.util import RandomGenerator, get_random_generator
 
-from pymc_nnsteps.runs.fingerprint import Fingerprint, steps_in_words
-from pymc_nnsteps.runs.tasks import COMPILING
-from pymc_nnsteps.steps.assignment import Step, assign
+from pymc_nnsteps.runs.fingerprint import Fingerprint
+from pymc_nnsteps.steps.assignment import Step
 
 
 @dataclass(frozen=True)
@@ -34,9 +24,6 @@ class Checkpoint:
     point: PointType  # values of the model's transformed variables
     state: Any  # state of its step, generators included: see :func:`state_of`
     seconds: float = 0.0  # time that it has taken
-    # What is in the store: numbers of draws at which a piece of it ends, and the digests of the
-    # arrays in this piece.
-    written: tuple[tuple[int, tuple[bytes, ...]], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -68,48 +55,6 @@ class Run:
     def _trace(self) -> Trace:
         stored = [rv for rv in self.model.unobserved_RVs if rv.name in self.var_names]
         return Trace(model=self.model, vars=self.model.replace_rvs_by_values(stored))
-
-
-def begin(
-    model: pm.Model,
-    *,
-    draws: int,
-    tune: int | None,
-    chains: int,
-    random_seed: RandomGenerator,
-    step: Step | Sequence[Step] | None,
-    var_names: Sequence[str] | None,
-    initvals: Any,
-    init: str,
-    compile_kwargs: Mapping[str, Any] | None,
-    draws_per_chunk: int,
-    step_kwargs: Mapping[str, Any],
-) -> tuple[Run, list[Checkpoint]]:
-    """Assign steps to a copy of a model and its data, with a checkpoint before each first draw."""
-    known = [rv.name for rv in model.unobserved_RVs]
-    strange = sorted(set(var_names or ()).difference(known))
-    if strange:
-        raise ValueError(f"var_names has {strange}, which the model does not have; it has {known}.")
-    generators = get_random_generator(random_seed).spawn(chains)
-    seeds = [generator.integers(2**30) for generator in generators]
-    with COMPILING:
-        model, step, initvals, step_kwargs = cloudpickle.loads(
-            cloudpickle.dumps((model, step, initvals, step_kwargs))
-        )
-    with model:
-        steps, tune, points = assign(
-            model, step, chains, seeds, tune, initvals, init, compile_kwargs, step_kwargs
-        )
-    run = Run(
-        model, steps, tuple(known if var_names is None else var_names), tune, draws_per_chunk,
-        uuid4().hex, Fingerprint.of(model, steps_in_words(steps)),
-    )  # fmt: skip
-    fresh = state_of(steps)
-    starts = []
-    for generator, point in zip(generators, points, strict=True):
-        set_up(steps, fresh, generator, tune, draws)
-        starts.append(Checkpoint(0, point, state_of(steps)))
-    return run, starts
 
 
 type State = list[tuple[Any, dict[str, Any]]]

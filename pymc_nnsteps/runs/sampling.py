@@ -3,14 +3,15 @@
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
+import cloudpickle
 import pymc as pm
 from pymc.sampling.mcmc import _sample_return
 from pymc.stats.convergence import log_warning_stats
-from pymc.util import RandomGenerator
+from pymc.util import RandomGenerator, get_random_generator
 from xarray import DataTree
 
 from pymc_nnsteps.arguments import integer_from_zero, positive_integer
@@ -18,10 +19,10 @@ from pymc_nnsteps.graphs.search import model_or_context
 from pymc_nnsteps.kernels.threads import one_thread
 from pymc_nnsteps.runs import tasks
 from pymc_nnsteps.runs.fingerprint import Fingerprint, location_of, writing
-from pymc_nnsteps.runs.run import Checkpoint, Run, begin, restore, state_of
+from pymc_nnsteps.runs.run import Checkpoint, Run, restore, set_up, state_of
 from pymc_nnsteps.runs.store import Store
 from pymc_nnsteps.runs.tasks import COMPILING, require_client
-from pymc_nnsteps.steps.assignment import Step
+from pymc_nnsteps.steps.assignment import Step, assign
 
 
 class _Loaded(threading.local):
@@ -76,8 +77,9 @@ def _chunk(store: Store, run: Run, chain: int, before: Checkpoint, draws: int) -
         trace.record(point, stats, in_warmup=draw < run.tune)
         log_warning_stats(stats)
     seconds = before.seconds + time.perf_counter() - start
-    after = Checkpoint(before.done + draws, point, state_of(step), seconds, before.written)
-    return store.write(trace, after)
+    after = Checkpoint(before.done + draws, point, state_of(step), seconds)
+    store.write(trace, after)
+    return after
 
 
 LEGS = 100
@@ -175,26 +177,32 @@ def sample_distributed(
     """
     model = model_or_context(model)
     require_client(client)
-    draws = positive_integer("draws", draws)
+    draws, chains = positive_integer("draws", draws), positive_integer("chains", chains)
+    every = positive_integer("draws_per_chunk", draws_per_chunk)
     if tune is not None:
         tune = integer_from_zero("tune", tune)
+    known = [rv.name for rv in model.unobserved_RVs]
+    if strange := sorted(set(var_names or ()).difference(known)):
+        raise ValueError(f"var_names has {strange}, which the model does not have; it has {known}.")
     with writing(store):  # said before steps are compiled
         Store.require_new(location_of(store))
-        run, starts = begin(
-            model,
-            draws=draws,
-            tune=tune,
-            chains=positive_integer("chains", chains),
-            random_seed=random_seed,
-            step=step,
-            var_names=var_names,
-            initvals=initvals,
-            init=init,
-            compile_kwargs=compile_kwargs,
-            draws_per_chunk=positive_integer("draws_per_chunk", draws_per_chunk),
-            step_kwargs=kwargs,
-        )
-        stored = Store.create(location_of(store), run, run.tune + draws, starts)
+        # Generators and points as pm.sample makes them, which tells nobody.
+        generators = get_random_generator(random_seed).spawn(chains)
+        seeds = [generator.integers(2**30) for generator in generators]
+        with COMPILING:
+            copies = cloudpickle.dumps((model, step, initvals, kwargs))
+            model, step, initvals, kwargs = cloudpickle.loads(copies)
+        with model:
+            steps, tune, points = assign(
+                model, step, chains, seeds, tune, initvals, init, compile_kwargs, kwargs
+            )
+        names = tuple(known if var_names is None else var_names)
+        run = Run(model, steps, names, tune, every, uuid4().hex, Fingerprint.of(model))
+        fresh, starts = state_of(steps), []
+        for generator, point in zip(generators, points, strict=True):
+            set_up(steps, fresh, generator, tune, draws)
+            starts.append(Checkpoint(0, point, state_of(steps)))
+        stored = Store.create(location_of(store), run, tune + draws, starts)
         remember(run)
         _advance(stored, client, progressbar)
     return _result(stored, discard_tuned_samples, compute_convergence_checks)
@@ -319,10 +327,9 @@ def extend(
 def _opened(store: str | Path, model: pm.Model | None) -> Store:
     """A run, that of the model if one is given."""
     stored = Store(location_of(store))
-    began = stored.fingerprint
     if model is not None:
         found = Fingerprint.of(model_or_context(model))
-        began.require_same(stored.location, replace(found, settings=began.settings))
+        stored.fingerprint.require_same(stored.location, found)
     return stored
 
 
@@ -341,7 +348,7 @@ def _advance(store: Store, client: Any, progressbar: bool) -> None:
     legs = [
         [
             {"location": store.location, "chain": chain, "until": until}
-            for until in _ends(done, length, store.draws)
+            for until in (*range(done + length, store.draws, length), store.draws)
         ]
         for chain, done in enumerate(standing)
     ]
@@ -377,10 +384,3 @@ def _result(
         idata_kwargs={},
         model=run.model,
     )
-
-
-def _ends(done: int, length: int, draws: int) -> list[int]:
-    """Numbers of draws at which the legs of a chain end."""
-    if done >= draws:
-        return []
-    return [*range(done - done % length + length, draws, length), draws]

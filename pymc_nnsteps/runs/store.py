@@ -10,24 +10,22 @@ of tuning in place at the end.
 
 A chunk of draws is written first and then the checkpoint after it, a single object that its
 predecessor is replaced by. Whatever a run is killed in, the checkpoint is followed by nothing that
-counts: what was written beyond it is written again, with the same bits. A checkpoint has digests of
-all that was written before it, since an array in Zarr reads as zeros where a file is not there.
+counts: what was written beyond it is written again, with the same bits. Each file has a checksum,
+by Zstandard, and one that is missing is an error, not zeros.
 """
 
-import pickle
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
+import cloudpickle
 import numpy as np
 from numpy.typing import NDArray
 from pymc.backends.ndarray import NDArray as Trace
 from pymc.step_methods.compound import flat_statname
 
-from pymc_nnsteps.kernels.files import digest
-from pymc_nnsteps.runs.fingerprint import Fingerprint, damaged, sealed, unsealed
+from pymc_nnsteps.runs.fingerprint import Fingerprint, damaged
 from pymc_nnsteps.runs.run import Checkpoint, Run
 from pymc_nnsteps.runs.tasks import needed
 
@@ -80,23 +78,22 @@ class Store:
             group = zarr.open_group(location, mode="w-", zarr_format=2)
         except FileExistsError:
             raise _is_there(location) from None
-        room = {"chunks": (1,), "dtype": _as_bytes(zarr), "fill_value": b"", "compressors": None}
-        for name, n in ((RUN, 1), (CHECKPOINTS, chains)):  # pickles, one object each
-            group.create_array(name, shape=(n,), **room)
-        _write(group[RUN], 0, run)
-        for chain, start in enumerate(starts):
-            _write(group[CHECKPOINTS], chain, start)
+        checked = {"compressors": needed("numcodecs").Zstd(checksum=True)}
+        pickles = {"dtype": zarr.dtype.VariableLengthBytes(), "fill_value": b"", **checked}
+        objects: dict[str, Sequence[Any]] = {RUN: [run], CHECKPOINTS: starts}
+        for name, each in objects.items():
+            group.create_array(name, shape=(len(each),), chunks=(1,), **pickles)[:] = _pickled(each)
         for path, values in _arrays(run.trace(0, 1)):
             name = path.partition("/")[2]
             dims = run.model.named_vars_to_dims.get(name)
             own = dims or [f"{name}_dim_{axis}" for axis in range(values.ndim - 1)]
+            numbers = {"dtype": values.dtype, "fill_value": None, **checked}
             group.create_array(
                 path,
                 shape=(chains, draws, *values.shape[1:]),
                 chunks=(1, run.draws_per_chunk, *(max(n, 1) for n in values.shape[1:])),
-                dtype=_as_bytes(zarr) if values.dtype == object else values.dtype,
-                fill_value=b"" if values.dtype == object else None,
                 attributes={"_ARRAY_DIMENSIONS": ["chain", "draw", *own]},
+                **(pickles if values.dtype == object else numbers),
             )
         group.attrs.update(
             {
@@ -113,7 +110,7 @@ class Store:
         """Make room for more draws of each chain."""
         self.draws += draws
         for name in ("posterior", "sample_stats"):
-            with self._intact(f"{name}/.zgroup, or {name}/.zattrs,"):
+            with self._intact(name):
                 arrays = [array for _, array in self._group[name].arrays()]
             for array in arrays:
                 array.resize((self.chains, self.draws, *array.shape[2:]))
@@ -122,70 +119,44 @@ class Store:
     def run(self) -> Run:
         """Model and step of the run."""
         self.fingerprint.require_versions(self.location)
-        return self._unpickled(RUN, 0)
+        return self._object(RUN, 0)
 
     def checkpoint(self, chain: int) -> Checkpoint:
         """State of a chain."""
-        return self._unpickled(CHECKPOINTS, chain)
+        return self._object(CHECKPOINTS, chain)
 
     def standing(self) -> list[int]:
         """Numbers of draws of the chains."""
         return [self.checkpoint(chain).done for chain in range(self.chains)]
 
-    def write(self, trace: Trace, checkpoint: Checkpoint) -> Checkpoint:
-        """Add draws of a chain, and where it stands after them, which is returned."""
-        chain, first = trace.chain, checkpoint.done - len(trace)
-        digests = []
+    def write(self, trace: Trace, checkpoint: Checkpoint) -> None:
+        """Add draws of a chain, and where it stands after them."""
+        chain, end = trace.chain, checkpoint.done
         for path, values in _arrays(trace):
-            stored = values
-            if values.dtype == object:
-                stored = _column([pickle.dumps(value) for value in values])
-            self._group[path][chain, first : checkpoint.done] = stored
-            digests.append(_digest(stored))
-        piece = checkpoint.done, tuple(digests)
-        checkpoint = replace(checkpoint, written=(*checkpoint.written, piece))
-        _write(self._group[CHECKPOINTS], chain, checkpoint)
-        return checkpoint
+            stored = _pickled(values) if values.dtype == object else values
+            self._array(path)[chain, end - len(trace) : end] = stored
+        self._array(CHECKPOINTS)[chain : chain + 1] = _pickled([checkpoint])
 
     def read(self, run: Run, chain: int) -> Trace:
         """All draws of a chain."""
-        checkpoint = self.checkpoint(chain)
-        trace = run.trace(chain, checkpoint.done)
-        for number, (path, values) in enumerate(_arrays(trace)):
-            pieces = [(end, digests[number]) for end, digests in checkpoint.written]
-            found = self._draws(path, chain, pieces)
-            if values.dtype == object:
-                found = _column([pickle.loads(value) for value in found])
-            values[...] = found
-        trace.draw_idx = checkpoint.done
+        done = self.checkpoint(chain).done
+        trace = run.trace(chain, done)
+        for path, values in _arrays(trace):
+            with self._intact(path):
+                found = self._array(path)[chain, :done]
+            values[...] = _unpickled(found) if values.dtype == object else found
+        trace.draw_idx = done
         return trace
 
-    def _draws(self, path: str, chain: int, pieces: list[tuple[int, bytes]]) -> NDArray[Any]:
-        """An array of draws as it is stored, each piece of it compared with its digest."""
-        with self._intact(f"{path}/.zarray"):
-            array = self._group[path]
-            zeros = [0] * len(array.shape[2:])
-        rows: NDArray[Any] | None = None
-        with suppress(*UNREADABLE):
-            rows = array[chain, : max((end for end, _ in pieces), default=0)]
-        first = 0
-        for end, expected in pieces:
-            chunk = chain, first // self.draws_per_chunk, *zeros
-            file = f"{path}/{'.'.join(map(str, chunk))}"
-            with self._intact(file):
-                piece = array[chain, first:end] if rows is None else rows[first:end]
-            if _digest(piece) != expected:
-                raise damaged(f"{file} of the run in {self.location}")
-            first = end
-        if rows is None:
-            raise damaged(f"{path} of the run in {self.location}")
-        return rows
+    def _object(self, path: str, row: int) -> Any:
+        with self._intact(f"{path}/{row}"):
+            [found] = self._array(path)[row : row + 1]
+        return cloudpickle.loads(found)
 
-    def _unpickled(self, path: str, row: int) -> Any:
-        with self._intact(f"{path}/{row}, or {path}/.zarray,"):
-            _require_one_object(Path(self.location, path, str(row)))
-            [found] = self._group[path][row : row + 1]
-        return unsealed(found, f"{path}/{row} of the run in {self.location}")
+    def _array(self, path: str) -> Any:
+        """An array all of whose chunks that count are there, also where they are zeros."""
+        config = {"write_empty_chunks": True, "read_missing_chunks": False}
+        return self._group[path].with_config(config)
 
     @contextmanager
     def _intact(self, what: str) -> Iterator[None]:
@@ -203,14 +174,6 @@ def _is_there(location: str) -> ValueError:
     )
 
 
-def _require_one_object(chunk: Path) -> None:
-    """Refuse a chunk that says it has more than one object: Zarr makes room for all of them."""
-    if chunk.is_file():
-        with chunk.open("rb") as file:
-            if int.from_bytes(file.read(4), "little") != 1:
-                raise ValueError
-
-
 def _arrays(trace: Trace) -> Iterator[tuple[str, NDArray[Any]]]:
     """Arrays that a trace keeps, each with its path in the store."""
     for name, values in trace.samples.items():
@@ -220,17 +183,12 @@ def _arrays(trace: Trace) -> Iterator[tuple[str, NDArray[Any]]]:
             yield f"sample_stats/{flat_statname(number, name)}", values
 
 
-def _as_bytes(zarr: Any) -> Any:
-    return zarr.dtype.VariableLengthBytes()
+def _pickled(values: Sequence[Any] | NDArray[Any]) -> NDArray[Any]:
+    return _column([cloudpickle.dumps(value) for value in values])
 
 
-def _write(array: Any, row: int, value: Any) -> None:
-    array[row : row + 1] = _column([sealed(value)])
-
-
-def _digest(stored: NDArray[Any]) -> bytes:
-    """Digest of an array as it is stored: of numbers, or of bytes."""
-    return digest(*stored) if stored.dtype == object else digest(stored.tobytes())
+def _unpickled(values: NDArray[Any]) -> NDArray[Any]:
+    return _column([cloudpickle.loads(value) for value in values])
 
 
 def _column(values: list[Any]) -> NDArray[Any]:

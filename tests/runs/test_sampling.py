@@ -8,6 +8,7 @@ import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from multiprocessing import get_context
+from pathlib import Path
 
 import numpy as np
 import pymc as pm
@@ -192,11 +193,11 @@ def test_a_run_keeps_the_data_that_it_was_begun_with(kept, copied):
 
 
 LOST = {
-    "posterior/w/1.2": r"posterior/w/1\.2 of the run in .*/run is lost or damaged; restore it",
-    "posterior/w/.zarray": r"posterior/w/\.zarray of the run",
-    "checkpoints/1": "checkpoints/1, or checkpoints/.zarray, of the run|checkpoints/1 of the run",
-    "checkpoints/.zarray": "checkpoints/0, or checkpoints/.zarray, of the run",
-    "run/0": "run/0, or run/.zarray, of the run|run/0 of the run",
+    "posterior/w/1.2": r"posterior/w of the run in .*/run is lost or damaged; restore it",
+    "posterior/w/.zarray": "posterior/w of the run",
+    "checkpoints/1": "checkpoints/1 of the run",
+    "checkpoints/.zarray": "checkpoints/0 of the run",
+    "run/0": "run/0 of the run",
     ".zattrs": "zattrs",
     ".zgroup": "zgroup",
 }
@@ -206,8 +207,10 @@ def test_what_is_lost_or_cut_off_is_named(copied):
     """Zarr makes zeros of it, other numbers, and errors that name nothing."""
     for name, message in LOST.items():
         file, whole = copied / name, (copied / name).read_bytes()
-        for kept in (None, 0, 10, len(whole) // 2, len(whole) - 1):
-            file.unlink() if kept is None else file.write_bytes(whole[:kept])
+        cut = [whole[:end] for end in (0, 10, len(whole) // 2, len(whole) - 1)]
+        flipped = bytes([*whole[:-9], whole[-9] ^ 4, *whole[-8:]])
+        for damaged in [None, *cut] + [flipped] * (not file.name.startswith(".")):
+            file.unlink() if damaged is None else file.write_bytes(damaged)
             sampling.remember(None)
             with pytest.raises(ValueError, match=message):
                 nns.runs.resume(copied, **QUIET)
@@ -241,7 +244,7 @@ def test_metadata_that_are_changed_are_named(copied, contents):
 def test_room_for_more_draws_is_made_where_it_can_be(copied, file):
     """Groups are opened for this only; nothing has grown then."""
     (copied / file).write_bytes(b"{")
-    with pytest.raises(ValueError, match=r"/\.zgroup, or .*/\.zattrs, of the run in .* is lost or"):
+    with pytest.raises(ValueError, match=f"{Path(file).parent} of the run in .* is lost or"):
         nns.runs.extend(copied, 5, **QUIET)
     assert Store(str(copied)).draws == 20
 
