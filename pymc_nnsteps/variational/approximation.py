@@ -72,12 +72,20 @@ class Mixture(ABC):
         ValueError
             If ``draws`` is not a positive integer.
         """
+        from arviz_base import from_dict
+
         rng = np.random.default_rng(random_seed)
         counts = rng.multinomial(positive_integer("draws", draws), self.weights)
         drawn = [m.draw(n, rng) for m, n in zip(self.members, counts, strict=True) if n]
         order = rng.permutation(draws)
-        layers = [_joined(parts, order) for parts in zip(*drawn, strict=True)]
-        return labelled_draws(self.members[0].reading, layers)
+        reading, values = self.members[0].reading, {}
+        for names, parts in zip(reading.names, zip(*drawn, strict=True), strict=True):
+            for role in parts[0]:
+                joined = np.concatenate([part[role] for part in parts])[order]
+                values[names[role]] = joined[None]
+        dims = {name: list(_dims(reading, name, each.ndim - 2)) for name, each in values.items()}
+        coords = {dim: list(labels) for dim, labels in reading.coords.items()}
+        return from_dict({"posterior": values}, coords=coords, dims=dims)
 
     @one_thread
     def predict(
@@ -149,7 +157,7 @@ class Mixture(ABC):
         """
         rng, n = np.random.default_rng(random_seed), len(self.members)
         turns = [self.members[i % n] for i in range(positive_integer("chains", chains))]
-        return [start_point(member.reading, member.draw(1, rng), 0) for member in turns]
+        return [_start_point(member.reading, member.draw(1, rng)) for member in turns]
 
 
 @dataclass(frozen=True, eq=False)
@@ -256,9 +264,9 @@ class Approximation(Mixture):
             rows = layer.mean if moment == "mean" else np.sqrt(np.einsum("dii->di", layer.cov))
             noise = GIG(-layer.alpha[0], 2 * layer.beta, np.zeros_like(layer.beta))
             laws = {"eta_sq": noise, "tau": layer.tau, "psi": layer.psi}
-            scales = {role: getattr(law, moment) for role, law in laws.items() if law is not None}
-            for role, value in {"W": rows[:, 1:], "b": rows[:, 0], **scales}.items():
-                name = getattr(names, role)
+            values = {r: getattr(law, moment) for r, law in laws.items() if law is not None}
+            for role, value in {"W": rows[:, 1:], "b": rows[:, 0], **values}.items():
+                name = names[role]
                 arrays[name] = xr.DataArray(value, dims=_dims(reading, name, np.ndim(value)))
         data = xr.Dataset(arrays)
         return data.assign_coords({d: list(c) for d, c in reading.coords.items() if d in data.dims})
@@ -300,34 +308,9 @@ class Ensemble(Mixture):
         return max(self.members, key=lambda member: member.fitted.evidence)
 
 
-def _joined(parts: Sequence[LayerDraws], order: NDArray[np.int64]) -> LayerDraws:
-    """Draws of several members in another order."""
-
-    def join(name: str) -> Any:
-        arrays = [getattr(part, name) for part in parts]
-        return None if arrays[0] is None else np.concatenate(arrays)[order]
-
-    return LayerDraws(*map(join, ("W", "b", "eta_sq", "tau", "psi")))
-
-
 def _dims(reading: Reading, name: str, ndim: int) -> tuple[str, ...]:
     """Names of a variable's dimensions."""
     return reading.dims[name] or tuple(f"{name}_dim_{axis}" for axis in range(ndim))
-
-
-def labelled_draws(reading: Reading, layers: Sequence[LayerDraws]) -> xr.DataTree:
-    """A posterior of one chain."""
-    from arviz_base import from_dict
-
-    values, dims = {}, {}
-    for names, drawn in zip(reading.names, layers, strict=True):
-        for role in ("tau", "psi", "W", "b", "eta_sq"):
-            name, value = getattr(names, role), getattr(drawn, role)
-            if name is not None:
-                values[name] = value[None]
-                dims[name] = list(_dims(reading, name, value.ndim - 1))
-    coords = {dim: list(labels) for dim, labels in reading.coords.items()}
-    return from_dict({"posterior": values}, coords=coords, dims=dims)
 
 
 def labelled_prediction(reading: Reading, table: Table, prediction: Prediction) -> xr.Dataset:
@@ -359,16 +342,14 @@ def read_inputs(reading: Reading, X: object, name: str = "X") -> tuple[Table, Nu
     return table, x
 
 
-def start_point(reading: Reading, layers: Sequence[LayerDraws], draw: int) -> dict[str, Any]:
+def _start_point(reading: Reading, layers: Sequence[LayerDraws]) -> dict[str, Any]:
     """Values of all free variables from one draw of the weights, noise and scales."""
     point: dict[str, Any] = {}
     x = reading.inputs
     for names, drawn in zip(reading.names, layers, strict=True):
-        for role in ("tau", "psi", "W", "b", "eta_sq"):
-            if getattr(names, role) is not None:
-                point[getattr(names, role)] = getattr(drawn, role)[draw]
-        if names.a is not None and names.gamma is not None:
-            z = x @ drawn.W[draw].T + drawn.b[draw]
+        point |= {names[role]: value[0] for role, value in drawn.items()}
+        if "gamma" in names:
+            z = x @ drawn["W"][0].T + drawn["b"][0]
             x = np.maximum(z, 0)
-            point |= {names.gamma: (z > 0).astype("int64"), names.a: x}
+            point |= {names["gamma"]: (z > 0).astype("int64"), names["a"]: x}
     return point

@@ -1,7 +1,7 @@
 r"""Coordinate ascent over all rows, its stochastic form over batches, and where both begin.
 
 Both make the same sweep: scales, then what belongs to the rows, then weights and noise, then an
-EM step. With all rows in one batch and a step of 1 they are equal.
+EM step.
 
 The evidence lower bound (ELBO) is exact, with all constants: a function of the sums over rows and
 of the laws of weights, noise and scales. Terms in :math:`E[\log \eta^2]`, :math:`E[\log\tau]` and
@@ -13,6 +13,7 @@ Updates of weights, noise and scales are functions of the sums over rows
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Literal
 
 import numpy as np
@@ -58,7 +59,7 @@ def start_layers(
     y: Numbers,
     start: LayerStart,
     rng: np.random.Generator,
-    n_obs: int | None = None,
+    n_obs: int,
 ) -> list[LayerFactors]:
     r"""Laws of weights, noise and scales to begin with (Appendix D.1), from some of ``n_obs`` rows.
 
@@ -66,7 +67,6 @@ def start_layers(
     :math:`\sqrt{2/D_{l-1}}`, or zero or normal; each unit bends at a random place within the range
     of its inputs and 5 % beyond.
     """
-    n_obs = len(x) if n_obs is None else n_obs
     layers = []
     for prior in network.layers[:-1]:
         W = WEIGHTS[start](rng, prior.shape)
@@ -147,9 +147,10 @@ class Schedule:
     """Number of sweeps and step sizes of a fit."""
 
     sweeps: int = 500  # maximal number of sweeps, or batches
-    tolerance: float = 1e-5  # relative change of the evidence that counts as none
+    # Relative change of the evidence that counts as none; 0: the fit goes on until the last sweep.
+    tolerance: float = 1e-5
     em: bool = False  # whether a hyperparameter of the global scales is fitted
-    # ``k`` of the steps ``(1 + t / delay)**-k`` of batch t, between 1/2 and 1.
+    # ``k`` of the steps ``(1 + t / delay)**-k`` of batch t, between 1/2 and 1; 0: the step is 1.
     forgetting: float = 0.75
     delay: float = 100.0  # batches before steps are much shorter than 1
     local_sweeps: int = 40  # most updates of the rows of a batch before those of weights and noise
@@ -167,29 +168,6 @@ class Fitted:
 
 def ascend(
     network: NetworkPrior,
-    x: Numbers,
-    y: Numbers,
-    start: LayerStart,
-    schedule: Schedule,
-    rng: np.random.Generator,
-    report: Report,
-) -> Fitted:
-    """Coordinate ascent (Algorithm 1) for all rows until the evidence changes no more."""
-    layers = start_layers(network, x, y, start, rng)
-    gates = forward_gates(network, layers, x)
-    history: list[float] = []
-    while len(history) < schedule.sweeps and not is_steady(history, schedule.tolerance):
-        layers = _scaled(network, layers)
-        gates, sums = sweep_rows(network, layers, x, y, gates)
-        layers = update_layers(network, layers, sums)
-        network = em_step(network, layers) if schedule.em else network
-        history.append(elbo(network, layers, sums))
-        report(history[-1])
-    return Fitted(network, tuple(layers), np.array(history), history[-1])
-
-
-def ascend_by_batches(
-    network: NetworkPrior,
     batches: Iterable[Batch],
     n_obs: int,
     start: LayerStart,
@@ -197,27 +175,32 @@ def ascend_by_batches(
     rng: np.random.Generator,
     report: Report,
 ) -> Fitted:
-    r"""Stochastic natural gradients (Algorithm 4), one step for each batch of rows (x, y).
+    r"""Natural gradients (Algorithm 4), one step for each batch of rows (x, y).
 
     Natural parameters of weights and of noise, :math:`\beta`, are averaged with the step :math:`(1
     + t/d)^{-k}`. (The paper averages :math:`1/\beta`, and its :math:`d = 1` makes steps so small
-    that a fit stops early.)
+    that a fit stops early.) With k = 0 and the same batch of all rows each time, whose gates go on
+    from where they are, this is coordinate ascent (Algorithm 1).
     """
     layers: list[LayerFactors] = []
     history: list[float] = []
-    for (x, y), _ in zip(batches, range(schedule.sweeps), strict=False):
-        if not layers:
-            layers = start_layers(network, x, y, start, rng, n_obs)
-        layers = _scaled(network, layers)
-        sums = _settled_rows(network, layers, x, y, n_obs, schedule.local_sweeps)
+    gates, rows = list[GateFactors](), None
+    for x, y in islice(batches, schedule.sweeps):
+        layers = layers or start_layers(network, x, y, start, rng, n_obs)
+        if x is not rows:
+            gates, rows = forward_gates(network, layers, x), x
+        layers = [update_scales(*pair) for pair in zip(network.layers, layers, strict=True)]
+        gates, sums = _settled_rows(network, layers, x, y, gates, n_obs, schedule.local_sweeps)
         step = (1 + (len(history) + 1) / schedule.delay) ** -schedule.forgetting
         layers = update_layers(network, layers, sums, step)
         network = em_step(network, layers) if schedule.em else network
         history.append(elbo(network, layers, sums))
         report(history[-1])
+        if is_steady(history, schedule.tolerance):
+            break
     if not layers:
         raise ValueError("batches is empty; pass pairs of inputs and targets.")
-    last = history[-max(len(history) // 10, 1) :]
+    last = history[-max(len(history) // 10, 1) :] if schedule.forgetting else history[-1:]
     return Fitted(network, tuple(layers), np.array(history), float(np.mean(last)))
 
 
@@ -226,25 +209,20 @@ def _settled_rows(
     layers: Sequence[LayerFactors],
     x: Numbers,
     y: Numbers,
+    gates: list[GateFactors],
     n_obs: int,
     local_sweeps: int,
-) -> Statistics:
+) -> tuple[list[GateFactors], Statistics]:
     """Update the rows of a batch until the evidence is steady, and sum as if over all rows."""
-    gates: Sequence[GateFactors] = forward_gates(network, layers, x)
     before = -np.inf
-    for _ in range(local_sweeps):
+    for left in reversed(range(local_sweeps)):
         gates, sums = sweep_rows(network, layers, x, y, gates)
         sums = sums * (n_obs / len(x))
-        now = elbo(network, layers, sums)
+        now = elbo(network, layers, sums) if left else np.nan
         if abs(now - before) < LOCAL_TOLERANCE * abs(now):
             break
         before = now
-    return sums
-
-
-def _scaled(network: NetworkPrior, layers: Sequence[LayerFactors]) -> list[LayerFactors]:
-    """Layers with their scales updated."""
-    return [update_scales(*pair) for pair in zip(network.layers, layers, strict=True)]
+    return gates, sums
 
 
 def is_steady(history: Sequence[float], tolerance: float) -> bool:

@@ -17,25 +17,17 @@ from pymc_nnsteps.random.generalized_inverse_gaussian import generalized_inverse
 from pymc_nnsteps.variational.factors import GIG, LayerFactors, NetworkPrior
 from pymc_nnsteps.variational.rows import (
     activations,
+    chunks,
     forward_gates,
     pre_activations,
-    rows_at_once,
     update_gates,
 )
 
 Numbers = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class LayerDraws:
-    """Independent draws of what belongs to a layer, the first axis being that of the draws."""
-
-    W: Numbers  # shape (draws, units, fan_in)
-    # shape (draws, units).
-    b: Numbers
-    eta_sq: Numbers
-    tau: Numbers | None  # shape (draws,), or None
-    psi: Numbers | None  # shape (draws, units, fan_in), or None
+LayerDraws = dict[str, Numbers]
+"""Draws of a layer's variables by their roles, along the first axis."""
 
 
 def draw_layer(layer: LayerFactors, draws: int, rng: np.random.Generator) -> LayerDraws:
@@ -49,9 +41,11 @@ def draw_layer(layer: LayerFactors, draws: int, rng: np.random.Generator) -> Lay
     noise = rng.standard_normal((units, width, draws))
     rows = layer.mean + (root @ noise).transpose(2, 0, 1)
     eta_sq = layer.beta / rng.standard_gamma(layer.alpha, size=(draws, units))
-    tau = None if layer.tau is None else _draw_scale(layer.tau, (draws,), rng)
-    psi = None if layer.psi is None else _draw_scale(layer.psi, (draws, units, width - 1), rng)
-    return LayerDraws(rows[:, :, 1:], rows[:, :, 0], eta_sq, tau, psi)
+    scales = {}
+    if layer.tau is not None and layer.psi is not None:
+        scales["tau"] = _draw_scale(layer.tau, (draws,), rng)
+        scales["psi"] = _draw_scale(layer.psi, (draws, units, width - 1), rng)
+    return scales | {"W": rows[:, :, 1:], "b": rows[:, :, 0], "eta_sq": eta_sq}
 
 
 def _draw_scale(law: GIG, shape: tuple[int, ...], rng: np.random.Generator) -> Numbers:
@@ -67,12 +61,12 @@ def draw_forward(
 ) -> Numbers:
     """Means of outputs (draws, n_obs, outputs), given draws of gates and activations."""
     for layer in layers[:-1]:
-        z = x @ layer.W.transpose(0, 2, 1) + layer.b[:, None, :]
+        z = x @ layer["W"].transpose(0, 2, 1) + layer["b"][:, None, :]
         gates = rng.random(z.shape) < scipy.special.expit(z / temperature)
-        noise = rng.standard_normal(z.shape) * np.sqrt(layer.eta_sq)[:, None, :]
+        noise = rng.standard_normal(z.shape) * np.sqrt(layer["eta_sq"])[:, None, :]
         x = gates * z + noise
     last = layers[-1]
-    return x @ last.W.transpose(0, 2, 1) + last.b[:, None, :]
+    return x @ last["W"].transpose(0, 2, 1) + last["b"][:, None, :]
 
 
 TOLERANCE, ITERATIONS = 1e-6, 60
@@ -100,11 +94,11 @@ def by_monte_carlo(
     means = np.concatenate(
         [
             draw_forward(network.temperature, drawn, x[rows], rng)
-            for rows in _chunks(len(x), max(rows_at_once(network) // draws, 1))
+            for rows in chunks(network, len(x), draws)
         ],
         axis=1,
     )
-    noise = drawn[-1].eta_sq[:, None, :]
+    noise = drawn[-1]["eta_sq"][:, None, :]
     targets = means + rng.standard_normal(means.shape) * np.sqrt(noise)
     return Prediction(means.mean(axis=0), means.var(axis=0) + noise.mean(axis=0), targets)
 
@@ -117,8 +111,7 @@ def by_iteration(network: NetworkPrior, layers: Sequence[LayerFactors], x: Numbe
         E[y] = \bar z_{L+1}, \qquad
         \operatorname{Var}[y] = V_{L+1} - \bar z_{L+1}^2 + \frac{\beta}{\alpha - 1}
     """
-    size = rows_at_once(network)
-    parts = [_iterate(network, layers, x[rows]) for rows in _chunks(len(x), size)]
+    parts = [_iterate(network, layers, x[rows]) for rows in chunks(network, len(x))]
     mean, variance = (np.concatenate(part) for part in zip(*parts, strict=True))
     last = layers[-1]
     return Prediction(mean, variance + last.beta / (last.alpha - 1))
@@ -145,10 +138,6 @@ def _iterate(
     chain = activations(network, layers, x, None, gates)
     z, second = pre_activations(layers[-1], chain[-1])
     return z, second - z**2
-
-
-def _chunks(n_rows: int, size: int) -> list[slice]:
-    return [slice(first, first + size) for first in range(0, n_rows, size)]
 
 
 Mask = NDArray[np.bool_]

@@ -3,8 +3,9 @@
 import multiprocessing
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from functools import partial
-from itertools import count
+from itertools import count, repeat
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -35,7 +36,6 @@ from pymc_nnsteps.variational.ascent import (
     Report,
     Schedule,
     ascend,
-    ascend_by_batches,
     random_batches,
     shared_law,
 )
@@ -218,13 +218,15 @@ def _fitted(
 ) -> Fitted:
     """A fit by sweeps, or by steps for batches: those given, or random ones of the model's data."""
     report = report or (lambda evidence: None)
-    network, x, y = reading.network, reading.inputs, reading.targets
+    x, y = reading.inputs, reading.targets
+    batches: Iterable[Batch]
     if method == "cavi":
-        return ascend(network, x, y, start, schedule, rng, report)
-    batches: Iterable[Batch] = random_batches(x, y, batch_size, rng)
+        batches, schedule = repeat((x, y)), replace(schedule, forgetting=0.0, local_sweeps=1)
+    else:
+        batches, schedule = random_batches(x, y, batch_size, rng), replace(schedule, tolerance=0.0)
     if given is not None:
         batches = (_checked(reading, batch) for batch in given)
-    return ascend_by_batches(network, batches, n_obs, start, schedule, rng, report)
+    return ascend(reading.network, batches, n_obs, start, schedule, rng, report)
 
 
 def _checked(reading: Reading, batch: object) -> Batch:

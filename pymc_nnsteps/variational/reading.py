@@ -25,7 +25,7 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_nnsteps.graphs.errors import NotConjugate, declined_as
 from pymc_nnsteps.graphs.known import POSITIVE, describe, has_law, law_as_stated, prior_kind
 from pymc_nnsteps.graphs.monomial import monomial
-from pymc_nnsteps.graphs.search import children, depends_on, parameters, stated_in
+from pymc_nnsteps.graphs.search import depends_on, parameters, stated_in
 from pymc_nnsteps.graphs.values import natural_values, substitute
 from pymc_nnsteps.kernels.compiling import ONCE
 from pymc_nnsteps.laws.scales import PRIORS
@@ -37,24 +37,13 @@ Variables = dict[str, TensorVariable]
 
 
 @dataclass(frozen=True)
-class LayerNames:
-    """Names of the variables of one layer, None where it has none such."""
-
-    W: str
-    b: str
-    eta_sq: str
-    tau: str | None = None
-    psi: str | None = None
-    gamma: str | None = None
-    a: str | None = None
-
-
-@dataclass(frozen=True)
 class Reading:
     """A network and its data."""
 
     network: NetworkPrior
-    names: tuple[LayerNames, ...]
+    # Names of the variables of each layer by their roles: W, b and eta_sq, and where it has them
+    # tau, psi, gamma and a.
+    names: tuple[Mapping[str, str], ...]
     inputs: Numbers  # shape (n_obs, n_features)
     targets: Numbers  # shape (n_obs, n_outputs)
     dims: Mapping[str, tuple[str, ...]]
@@ -90,7 +79,7 @@ class _ModelReader:
         chain = dense_layers(self.model, y)
         read = [self.layer(dense) for dense in chain]
         temperatures = {self.temperature(dense) for dense in chain[:-1]}
-        self.require_all([variables for _, variables in reversed(read)])
+        self.require_all([rv for _, variables in read for rv in variables.values()])
         if len(temperatures) > 1:
             raise NotConjugate(f"gates have several temperatures, {sorted(temperatures)}")
         temperature = temperatures.pop() if temperatures else 1.0
@@ -103,10 +92,7 @@ class _ModelReader:
         coords = {dim: labels for dim, labels in self.model.coords.items() if labels is not None}
         return Reading(
             NetworkPrior(temperature, tuple(prior for prior, _ in read)),
-            tuple(
-                LayerNames(**{role: str(rv.name) for role, rv in found.items()})
-                for _, found in read
-            ),
+            tuple({role: str(rv.name) for role, rv in found.items()} for _, found in read),
             self.number(x, describe(x)),
             targets.reshape(len(targets), -1),
             dims,
@@ -239,27 +225,14 @@ class _ModelReader:
         value = pt.as_tensor(expression).eval(mode=ONCE)
         return np.asarray(value, dtype=np.float64)
 
-    def require_all(self, names: list[Variables]) -> None:
-        """Check that each free variable has one part, and is the parent of nothing else."""
-        found = [rv for layer in names for rv in layer.values()]
+    def require_all(self, found: list[TensorVariable]) -> None:
+        """Check that each free variable has one part."""
         others = [rv for rv in self.model.free_RVs if rv not in found]
         twice = [rv for rv in self.model.free_RVs if found.count(rv) > 1]
         if others or twice:
             which = ", ".join(map(describe, others or twice))
             how = "no part" if others else "several parts"
             raise NotConjugate(f"{which} of the model has {how} in the bow-tie network of fit")
-        after: set[TensorVariable] = set()
-        for layer in names:
-            values = {layer["a"]} if "a" in layer else set(self.model.observed_RVs)
-            maps = values | ({layer["gamma"]} if "gamma" in layer else set())
-            expected = {"W": maps, "b": maps, "eta_sq": values, "gamma": values, "a": after}
-            expected |= {"tau": {layer["W"]}, "psi": {layer["W"]}}
-            for role, rv in layer.items():
-                if set(children(self.model, rv)) != expected[role]:
-                    raise NotConjugate(
-                        f"{describe(rv)} enters variables outside the bow-tie network"
-                    )
-            after = maps
 
 
 def _squeezed(value: Numbers) -> Numbers:
@@ -286,7 +259,7 @@ def require_density(model: pm.Model, reading: Reading) -> None:
     )
     rng = np.random.default_rng(0)
     initial = model.initial_point(0)
-    scales = {name for names in reading.names for name in (names.tau, names.psi, names.eta_sq)}
+    scales = {names.get(role) for names in reading.names for role in ("tau", "psi", "eta_sq")}
     stated, read = [], []
     for _ in range(N_POINTS):
         at = (_random(rng, initial[v.name], positive=v.name in scales) for v in values)
@@ -320,22 +293,22 @@ def _log_density(reading: Reading, point: Point) -> float:
     """Log density of all variables and the targets, up to a constant."""
     x, total = reading.inputs, 0.0
     for prior, names in zip(reading.network.layers, reading.names, strict=True):
-        W, b, noise = (point[name] for name in (names.W, names.b, names.eta_sq))
+        at = {role: point[name] for role, name in names.items()}
         variance = prior.weight_var
-        for law, name in ((prior.tau, names.tau), (prior.psi, names.psi)):
-            if law is not None and name is not None:
-                variance = variance * point[name]
-                total += _gig(point[name], law)
-        total += _normal(W, 0.0, variance) + _normal(b, 0.0, prior.bias_var)
-        total += _gig(noise, GIG(0.0, 2 * prior.beta, np.zeros(())))
-        total -= float(np.sum(prior.alpha * np.log(noise)))
-        z = x @ W.T + b
+        for law, role in ((prior.tau, "tau"), (prior.psi, "psi")):
+            if law is not None:
+                variance = variance * at[role]
+                total += _gig(at[role], law)
+        total += _normal(at["W"], 0.0, variance) + _normal(at["b"], 0.0, prior.bias_var)
+        total += _gig(at["eta_sq"], GIG(0.0, 2 * prior.beta, np.zeros(())))
+        total -= float(np.sum(prior.alpha * np.log(at["eta_sq"])))
+        z = x @ at["W"].T + at["b"]
         x, mean = reading.targets, z
-        if names.gamma is not None and names.a is not None:
-            gates, x, logit = point[names.gamma], point[names.a], z / reading.network.temperature
+        if "gamma" in at:
+            gates, x, logit = at["gamma"], at["a"], z / reading.network.temperature
             total += float(np.sum(gates * logit - np.logaddexp(0, logit)))
             mean = gates * z
-        total += _normal(x, mean, noise)
+        total += _normal(x, mean, at["eta_sq"])
     return total
 
 

@@ -16,7 +16,8 @@ taken in chunks.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
-from functools import cached_property
+from functools import cached_property, reduce
+from operator import add
 from typing import Self
 
 import numpy as np
@@ -277,37 +278,29 @@ def sweep_rows(
     gates: Sequence[GateFactors],
 ) -> tuple[list[GateFactors], Statistics]:
     """Update the laws of all that belongs to rows, once, in chunks of rows."""
-    chunks, total = [], None
-    size = rows_at_once(network)
-    for first in range(0, len(x), size):
-        rows = slice(first, first + size)
+    parts, sums = [], []
+    for rows in chunks(network, len(x)):
         chain = activations(network, layers, x[rows], y[rows], [gate[rows] for gate in gates])
-        chunks.append(update_gates(network, layers, chain))
-        sums = statistics(network, chain, chunks[-1], y[rows])
-        total = sums if total is None else total + sums
-    assert total is not None
-    if len(chunks) == 1:
-        return chunks[0], total
+        parts.append(update_gates(network, layers, chain))
+        sums.append(statistics(network, chain, parts[-1], y[rows]))
     joined = [
-        GateFactors(
-            np.concatenate([g.logit for g in parts]), np.concatenate([g.tilt for g in parts])
-        )
-        for parts in zip(*chunks, strict=True)
+        GateFactors(np.concatenate([g.logit for g in of]), np.concatenate([g.tilt for g in of]))
+        for of in zip(*parts, strict=True)
     ]
-    return joined, total
+    return joined, reduce(add, sums)
 
 
-def rows_at_once(network: NetworkPrior) -> int:
-    """Rows of a chunk."""
+def chunks(network: NetworkPrior, n_obs: int, copies: int = 1) -> list[slice]:
+    """Rows that are taken at once, of whose arrays there are so many copies."""
     largest = 1
     for index, layer in enumerate(network.layers):
         units, fan_in = layer.shape
-        largest = max(
-            largest, units, (fan_in + 1) * (fan_in + 2) // 2 if index < network.depth else 1
-        )
+        pairs = (fan_in + 1) * (fan_in + 2) // 2 if index < network.depth else 1
+        largest = max(largest, units, pairs)
         if network.depth > 1:
             largest = max(largest, fan_in * fan_in, units * fan_in)
-    return max(CHUNK_NUMBERS // largest, 1)
+    size = max(CHUNK_NUMBERS // (largest * copies), 1)
+    return [slice(first, first + size) for first in range(0, n_obs, size)]
 
 
 def _apply(matrices: Numbers, vectors: Numbers) -> Numbers:

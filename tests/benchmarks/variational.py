@@ -15,8 +15,8 @@ from pymc_nnsteps.variational.ascent import start_layers, update_layers, update_
 from pymc_nnsteps.variational.reading import Reading, read_model
 from pymc_nnsteps.variational.rows import (
     GateFactors,
+    chunks,
     forward_gates,
-    rows_at_once,
     sweep_rows,
 )
 from tests.benchmarks.timing import milliseconds
@@ -46,7 +46,7 @@ class Sweeps:
     def __init__(self, reading: Reading) -> None:
         self.network, self.x, self.y = reading.network, reading.inputs, reading.targets
         rng = np.random.default_rng(0)
-        self.layers = start_layers(self.network, self.x, self.y, "laplace", rng)
+        self.layers = start_layers(self.network, self.x, self.y, "laplace", rng, len(self.x))
         self.gates = forward_gates(self.network, self.layers, self.x)
 
     def __call__(self) -> None:
@@ -130,7 +130,7 @@ def share_of_products(n_obs: int, n_features: int, units: int) -> None:
     sweeps()
     total = time.process_time() - start
     pairs = (n_features + 1) * (n_features + 2) // 2
-    rows = rows_at_once(sweeps.network)
+    rows = chunks(sweeps.network, n_obs)[0].stop
     outer, x, rho = np.ones((pairs, rows)), np.ones((rows, n_features)), np.ones((rows, units))
     weights, both = np.ones((units, pairs)), np.ones((rows, 2 * units))
     start = time.process_time()

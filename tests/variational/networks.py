@@ -29,7 +29,7 @@ def some_sweeps(model, sweeps=3, seed=1):
     """The reading of a model, laws of its layers and gates, and the sums over rows."""
     reading = read_model(model)
     network, x, y = reading.network, reading.inputs, reading.targets
-    layers = start_layers(network, x, y, "laplace", np.random.default_rng(seed))
+    layers = start_layers(network, x, y, "laplace", np.random.default_rng(seed), len(x))
     gates, sums = forward_gates(network, layers, x), None
     for _ in range(sweeps):
         gates, sums = sweep_rows(network, layers, x, y, gates)

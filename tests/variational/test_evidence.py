@@ -54,18 +54,18 @@ def test_evidence_is_that_of_draws(family, hidden, n_outputs):
     x = np.broadcast_to(reading.inputs, (DRAWS, *reading.inputs.shape))
     for index, (names, layer) in enumerate(zip(reading.names, layers, strict=True)):
         drawn = draw_layer(layer, DRAWS, rng)
-        rows = np.concatenate([drawn.b[:, :, None], drawn.W], axis=2)
+        rows = np.concatenate([drawn["b"][:, :, None], drawn["W"]], axis=2)
         for unit, (mean, cov) in enumerate(zip(layer.mean, layer.cov, strict=True)):
             log_q += stats.multivariate_normal(mean, cov).logpdf(rows[:, unit])
-        log_q += stats.invgamma(layer.alpha, scale=layer.beta).logpdf(drawn.eta_sq).sum(-1)
-        point |= {names.W: drawn.W, names.b: drawn.b}
-        point[f"{names.eta_sq}_log__"] = np.log(drawn.eta_sq)
+        log_q += stats.invgamma(layer.alpha, scale=layer.beta).logpdf(drawn["eta_sq"]).sum(-1)
+        point |= {names["W"]: drawn["W"], names["b"]: drawn["b"]}
+        point[f"{names['eta_sq']}_log__"] = np.log(drawn["eta_sq"])
         if layer.tau is not None:
-            log_q += law(layer.tau).logpdf(drawn.tau)
-            log_q += law(layer.psi).logpdf(drawn.psi).sum((1, 2))
-            point |= {f"{names.tau}_log__": np.log(drawn.tau)}
-            point |= {f"{names.psi}_log__": np.log(drawn.psi)}
-        if names.gamma is None:
+            log_q += law(layer.tau).logpdf(drawn["tau"])
+            log_q += law(layer.psi).logpdf(drawn["psi"]).sum((1, 2))
+            point |= {f"{names['tau']}_log__": np.log(drawn["tau"])}
+            point |= {f"{names['psi']}_log__": np.log(drawn["psi"])}
+        if "gamma" not in names:
             continue
         logit, tilt = gates[index].logit, gates[index].tilt
         opened = rng.random((DRAWS, *logit.shape)) < expit(logit)
@@ -77,13 +77,13 @@ def test_evidence_is_that_of_draws(family, hidden, n_outputs):
             a[:, row] = mean + noise
             log_q += stats.multivariate_normal(np.zeros(len(cov)), cov).logpdf(noise)
         # Polya-Gamma variables enter linearly: their mean does, in place of the Bernoulli law.
-        z = x @ drawn.W.transpose(0, 2, 1) + drawn.b[:, None]
+        z = x @ drawn["W"].transpose(0, 2, 1) + drawn["b"][:, None]
         u, half = z / network.temperature, opened - 0.5
         omega = np.tanh(tilt / 2) / (2 * tilt)
         augmented = -np.log(2) + half * u - 0.5 * omega * (u**2 - tilt**2)
         augmented -= np.logaddexp(tilt / 2, -tilt / 2) - np.log(2)
         correction += (augmented + np.logaddexp(0, -2 * half * u)).sum((1, 2))
-        point |= {names.gamma: opened.astype("int64"), names.a: a}
+        point |= {names["gamma"]: opened.astype("int64"), names["a"]: a}
         x = a
     density = model.compile_logp(jacobian=False, mode="FAST_COMPILE")
     log_p = [density({name: value[i] for name, value in point.items()}) for i in range(DRAWS)]

@@ -12,7 +12,7 @@ import pymc as pm
 import pytest
 
 import pymc_nnsteps as nns
-from pymc_nnsteps.variational.ascent import Schedule, ascend, ascend_by_batches
+from pymc_nnsteps.variational.ascent import Schedule, ascend
 from pymc_nnsteps.variational.draws import by_iteration, by_monte_carlo, select
 from pymc_nnsteps.variational.factors import gaussian_rows
 from pymc_nnsteps.variational.reading import read_model
@@ -98,14 +98,17 @@ def test_starts_in_processes_are_the_same(model):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_one_batch_of_all_rows_is_a_sweep(family):
     reading = read_model(small_model(family, (3, 2), n_outputs=2))
-    x, y = reading.inputs, reading.targets
-    schedule = Schedule(sweeps=1, em=family != "gaussian", forgetting=0.0, local_sweeps=1)
-    found = [
-        run(reading.network, *data, "laplace", schedule, np.random.default_rng(1), lambda _: None)
-        for run, data in ((ascend, (x, y)), (ascend_by_batches, ([(x, y)], len(x))))
-    ]
-    np.testing.assert_allclose(found[0].history, found[1].history, rtol=1e-12)
-    for one, other in zip(found[0].layers, found[1].layers, strict=True):
+    rows = reading.inputs, reading.targets
+
+    def fitted(**options):
+        schedule = Schedule(sweeps=1, em=family != "gaussian", local_sweeps=1, **options)
+        generator = np.random.default_rng(1)
+        given = (reading.network, [rows], len(rows[0]), "laplace", schedule, generator)
+        return ascend(*given, lambda _: None)
+
+    sweep, found = fitted(forgetting=0.0), fitted(delay=1e300)
+    np.testing.assert_allclose(found.history, sweep.history, rtol=1e-12)
+    for one, other in zip(found.layers, sweep.layers, strict=True):
         np.testing.assert_allclose(one.cov, other.cov, rtol=1e-9)
         np.testing.assert_allclose(one.beta, other.beta, rtol=1e-9)
 

@@ -53,7 +53,7 @@ def test_a_network_by_hand():
     np.testing.assert_array_equal(hidden.bias_var, [4, 4, 4])
     np.testing.assert_array_equal(hidden.beta, [1, 2, 3])
     np.testing.assert_allclose(last.weight_var, np.full((1, 3), 0.49))
-    assert reading.names[0].gamma == "gates"
+    assert reading.names[0]["gamma"] == "gates"
     known = read_model(network_by_hand()).network.layers[0]
     np.testing.assert_array_equal(known.weight_var, [[1, 4]] * 3)
 
