@@ -25,7 +25,7 @@ from pymc_nnsteps.prediction.posterior import as_tree
 from pymc_nnsteps.runs.fingerprint import Fingerprint, RunFile, writing
 from pymc_nnsteps.runs.tasks import require_client, saying
 from pymc_nnsteps.sharded.rounds import rounds_of
-from pymc_nnsteps.sharded.shards import Instructions, Load, Point, Shard, SharedDraws, Sums, added
+from pymc_nnsteps.sharded.shards import Load, Point, Shard, SharedDraws, Sums, added, instructions
 
 PATIENCE = 10.0
 """Waiting time in seconds before it is checked whether workers are there."""
@@ -57,7 +57,7 @@ class ShardPool:
     ``number`` is that of the next message.
     """
 
-    def __init__(self, instructions: Instructions, shards: Sequence[Load], client: Any) -> None:
+    def __init__(self, instructions: bytes, shards: Sequence[Load], client: Any) -> None:
         self._client, self.number, self.workers = client, 0, list[str]()
         self._size = group_size(len(shards))
         self.members: list[Any]
@@ -277,7 +277,7 @@ def sample_sharded(
         "draws": draws, "tune": tune, "chains": chains, "scan": scan, "random_seed": random_seed,
         "rows": names, "number of shards": len(shards),
     }  # fmt: skip
-    instructions = Instructions.of(model, planned, names, scan)
+    told = instructions(model, planned, names, scan)
     with nullcontext() if store is None else writing(store):
         record = None
         if store is not None:
@@ -292,7 +292,7 @@ def sample_sharded(
             while run.chain < chains:
                 begins.append((run.chain, run.sweep))
                 try:
-                    pool = ShardPool(instructions, shards, client)
+                    pool = ShardPool(told, shards, client)
                     for done in _sweeps(run, pool, shared, (tune, draws, chains), record, every):
                         progress.update(task, completed=done)
                 except (OSError, RuntimeError) as lost:

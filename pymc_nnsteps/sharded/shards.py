@@ -59,44 +59,29 @@ class OutOfStepError(RuntimeError):
     """A shard is asked for another message than the next one: what it held has been lost."""
 
 
-@dataclass(frozen=True)
-class Instructions:
-    """Model and plan of a sweep that a shard needs beside its rows."""
-
-    network: bytes  # a model of some rows and the rounds of its sweep, pickled
-    rows: tuple[str, ...]  # names of the data containers that rows are exchanged in
-    float_x: str  # PyTensor's ``floatX``
-    scan: Scan
-
-    @classmethod
-    def of(
-        cls, model: pm.Model, planned: Rounds, rows: Sequence[str], scan: Scan
-    ) -> "Instructions":
-        """Instructions for the shards of a model, for this ``floatX``."""
-        return cls(pickle.dumps((model, planned)), tuple(rows), pytensor.config.floatX, scan)
+def instructions(model: pm.Model, planned: Rounds, rows: Sequence[str], scan: Scan) -> bytes:
+    """What a shard needs beside its rows: a model of some, and the plan of its sweep."""
+    return pickle.dumps((model, planned, tuple(rows), scan, pytensor.config.floatX))
 
 
 class Shard:
     """Latent variables of some rows, which ``load`` has, with a random generator of their own."""
 
-    def __init__(self, instructions: Instructions, load: Load) -> None:
+    def __init__(self, instructions: bytes, load: Load) -> None:
         with COMPILING:
-            self._compile(instructions, load)
+            self._model, planned, self._names, scan, float_x = pickle.loads(instructions)
         self.rng = np.random.default_rng()
         self.point: Point = {}
         self.number = 0
         self.seconds = 0.0
-
-    def _compile(self, instructions: Instructions, load: Load) -> None:
-        self._model, planned = pickle.loads(instructions.network)
         data = load() if callable(load) else load
-        if set(data) != set(instructions.rows):
+        if set(data) != set(self._names):
             got = ", ".join(data) or "none"
-            raise ValueError(f"a shard must hold {', '.join(instructions.rows)}; got {got}.")
-        with pytensor.config.change_flags(floatX=instructions.float_x):
+            raise ValueError(f"a shard must hold {', '.join(self._names)}; got {got}.")
+        with COMPILING, pytensor.config.change_flags(floatX=float_x):
             if missing := _exchange(self._model, data):
                 self._model = with_gaps(self._model, missing)
-                own = rounds_of(self._model, instructions.rows, instructions.scan)
+                own = rounds_of(self._model, self._names, scan)
                 if own.names != planned.names:
                     raise ValueError(
                         "the rows of a shard have other draws, or in another order, than those of "
@@ -109,7 +94,6 @@ class Shard:
                 _rows_of_round(self._model, planned, number, shapes)
                 for number in range(len(planned.rounds))
             ]
-            self._names = instructions.rows
             self._observed = [str(rv.name) for rv in self._model.observed_RVs]
             self._densities = self._model.compile_fn(
                 self._model.logp(self._model.observed_RVs, sum=False),

@@ -24,7 +24,7 @@ import pytensor
 import pymc_nnsteps as nns
 from pymc_nnsteps.sharded.rounds import rounds_of
 from pymc_nnsteps.sharded.sampling import ShardPool, group_size, sweep
-from pymc_nnsteps.sharded.shards import Instructions, Load, SharedDraws
+from pymc_nnsteps.sharded.shards import Load, SharedDraws, instructions
 from tests.benchmarks.memory import peak_memory
 from tests.benchmarks.timing import run_program
 
@@ -177,7 +177,7 @@ def begun(loads: Sequence[Load], client: Any) -> tuple[SharedDraws, ShardPool]:
     model = network(1000)
     names = ("inputs", "targets")
     planned = rounds_of(model, names)
-    pool = ShardPool(Instructions.of(model, planned, names), loads, client)
+    pool = ShardPool(instructions(model, planned, names, "sequential"), loads, client)
     shared = SharedDraws(model, planned)
     shared.begin(0)
     pool.begin(list(range(len(loads))), shared.natural())

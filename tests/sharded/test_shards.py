@@ -20,12 +20,12 @@ from pymc_nnsteps.sharded.gaps import with_gaps
 from pymc_nnsteps.sharded.rounds import rounds_of
 from pymc_nnsteps.sharded.sampling import ShardPool, sample_sharded
 from pymc_nnsteps.sharded.shards import (
-    Instructions,
     Shard,
     SharedDraws,
     _exchange,
     _told,
     added,
+    instructions,
 )
 from pymc_nnsteps.steps.sweep import Sweep
 from tests.cases import slow
@@ -91,8 +91,8 @@ def split(y, n_shards, X=X):
 
 def pool_of(model, shards, scan="sequential"):
     planned = rounds_of(model, NAMES, scan)
-    instructions = Instructions.of(model, planned, NAMES, scan)
-    return SharedDraws(model, planned), ShardPool(instructions, shards, None)
+    told = instructions(model, planned, NAMES, scan)
+    return SharedDraws(model, planned), ShardPool(told, shards, None)
 
 
 @pytest.mark.parametrize(
@@ -348,10 +348,8 @@ def test_a_shard_that_is_lost_changes_nothing(network, tmp_path, monkeypatch):
         def disturbed(self, which, changed):
             if len(rounds) == 18:
                 planned = rounds_of(model, NAMES, "sequential")
-                instructions = Instructions.of(model, planned, NAMES, "sequential")
-                anew = client.submit(
-                    Shard, instructions, shards[0], actor=True, workers=[self.workers[0]]
-                )
+                told = instructions(model, planned, NAMES, "sequential")
+                anew = client.submit(Shard, told, shards[0], actor=True, workers=[self.workers[0]])
                 self.members[0] = anew.result()
             if len(rounds) == 31:
                 [worker] = [
