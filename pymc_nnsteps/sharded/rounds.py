@@ -61,13 +61,13 @@ class Rounds:
             for r in self.rounds
         ]
 
-    def children_of_rows(self, model: pm.Model, conditional: Conditional) -> list[TensorVariable]:
-        """Children of a shared draw that are of rows."""
-        return [child for child in _children(model, conditional) if child in self.of_rows]
-
-    def others(self, model: pm.Model, conditional: Conditional) -> list[TensorVariable]:
-        """Its other children."""
-        return [child for child in _children(model, conditional) if child not in self.of_rows]
+    def children(
+        self, model: pm.Model, conditional: Conditional
+    ) -> tuple[list[TensorVariable], list[TensorVariable]]:
+        """Children of a shared draw that are of rows, and the others."""
+        found = dict.fromkeys(c for rv in conditional.draws for c in children(model, rv))
+        of_rows = [child for child in found if child in self.of_rows]
+        return of_rows, [child for child in found if child not in self.of_rows]
 
 
 def rounds_of(model: pm.Model, exchanged: Collection[str], scan: Scan = "sequential") -> Rounds:
@@ -84,7 +84,7 @@ def rounds_of(model: pm.Model, exchanged: Collection[str], scan: Scan = "sequent
     found = Rounds((), of_rows)
     for conditional in sweep:
         if conditional.draws[0] not in of_rows:
-            _require_sums(model, conditional, found.children_of_rows(model, conditional))
+            _require_sums(conditional, found.children(model, conditional)[0])
     return Rounds(tuple(_in_rounds(model, _from_rows(sweep, of_rows), found)), of_rows)
 
 
@@ -209,22 +209,15 @@ def _why_not_by_row(rv: TensorVariable, reason: MixesRows, n_rows: int) -> str:
     )
 
 
-def _children(model: pm.Model, conditional: Conditional) -> list[TensorVariable]:
-    return list(dict.fromkeys(c for rv in conditional.draws for c in children(model, rv)))
-
-
-def _require_sums(
-    model: pm.Model, conditional: Conditional, told: Sequence[TensorVariable]
-) -> None:
+def _require_sums(conditional: Conditional, told: Sequence[TensorVariable]) -> None:
+    """Check that sums over rows tell a shared draw of its children among these."""
     names = ", ".join(map(describe, conditional.draws))
-    if not told:
-        return
-    if not isinstance(conditional, Additive):
-        raise NotConjugate(
-            f"{names}: its conditional given {', '.join(map(describe, told))} is not known "
-            "from sums over rows"
-        )
     for child in told:
+        if not isinstance(conditional, Additive):
+            raise NotConjugate(
+                f"{names}: its conditional given {', '.join(map(describe, told))} is not known "
+                "from sums over rows"
+            )
         link = conditional.link(child, 0)
         if link is not None and link.index is None:
             raise NotConjugate(
@@ -244,27 +237,19 @@ def _from_rows(
 
 
 def _in_rounds(model: pm.Model, sweep: Sequence[Conditional], found: Rounds) -> list[Round]:
-    rounds: list[Round] = []
-    rows: list[Conditional] = []
-    shared: list[Conditional] = []
-
-    def close() -> None:
-        rounds.append(Round(tuple(rows), tuple(shared)))
-        rows.clear()
-        shared.clear()
-
+    rounds: list[tuple[list[Conditional], list[Conditional]]] = [([], [])]
     for conditional in sweep:
+        _, shared = rounds[-1]
         if conditional.draws[0] in found.of_rows:
             if shared:
-                close()
-            rows.append(conditional)
+                rounds.append(([], []))
+            rounds[-1][0].append(conditional)
             continue
         changed = {rv for earlier in shared for rv in earlier.draws}
-        told = found.children_of_rows(model, conditional)
+        told, _ = found.children(model, conditional)
         if told and isinstance(conditional, Additive):
             _, sums = conditional.sums(pt.random.rng("rng"), told)
             if not changed.isdisjoint(stated_in(sums, model.free_RVs)):
-                close()
-        shared.append(conditional)
-    close()
-    return rounds
+                rounds.append(([], []))
+        rounds[-1][1].append(conditional)
+    return [Round(tuple(rows), tuple(shared)) for rows, shared in rounds]

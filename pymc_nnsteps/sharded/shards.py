@@ -268,7 +268,7 @@ def _shared_of_round(model: pm.Model, planned: Rounds, number: int, shapes: Shap
         sums = [part.type() for part in said]
         given += sums
         if sums and isinstance(conditional, Additive):
-            others = planned.others(model, conditional)
+            _, others = planned.children(model, conditional)
             conditional = _FromSums(conditional.draws, conditional, tuple(sums), tuple(others))
         conditionals.append(conditional)
     chained = follow(natural_values(model), conditionals, rng, shapes, model.free_RVs)
@@ -279,7 +279,7 @@ def _told(
     model: pm.Model, planned: Rounds, conditional: Conditional, rng: Variable
 ) -> tuple[Variable, tuple[TensorVariable, ...]]:
     """Sums over rows that a shared draw needs."""
-    told = planned.children_of_rows(model, conditional)
+    told, _ = planned.children(model, conditional)
     if not told or not isinstance(conditional, Additive):
         return rng, ()
     return conditional.sums(rng, told)
