@@ -40,7 +40,7 @@ from pymc_nnsteps.runs.fingerprint import (
 )
 from pymc_nnsteps.runs.run import Checkpoint, State, restore, set_up, state_of
 from pymc_nnsteps.steps.assignment import Step
-from pymc_nnsteps.steps.compiled import Compiled
+from pymc_nnsteps.steps.compiled import PointFunction
 
 SAVE_EVERY = 20.0
 """Seconds between copies of the state in a file."""
@@ -298,13 +298,10 @@ def _schedule(sweeps: object, records: object) -> tuple[int, NDArray[np.integer]
     """Number of sweeps, and those to record at."""
     sweeps = positive_integer("sweeps", sweeps)
     if isinstance(records, int | np.integer):
-        first = 2 * positive_integer("records", records)
-        found, spacing = [np.arange(1, first + 1)], 2
-        while spacing // 2 * first < sweeps:
-            found.append(np.arange(spacing // 2 * first, spacing * first, spacing))
-            spacing *= 2
-        recorded = np.unique(np.concatenate([*found, [sweeps]]))
-        return sweeps, recorded[recorded <= sweeps]
+        every = np.arange(1, sweeps + 1)
+        doublings = np.ceil(np.log2(every / (2 * positive_integer("records", records))))
+        spacing = 2 ** np.maximum(doublings, 0).astype(int)
+        return sweeps, every[(every % spacing == 0) | (every == sweeps)]
     recorded = np.asarray(records)
     increasing = recorded.ndim == 1 and recorded.size > 0 and bool((np.diff(recorded) > 0).all())
     if recorded.dtype.kind not in "iu" or not increasing or recorded[0] < 1:
@@ -348,7 +345,6 @@ def compiled(
     """Test functions of a point, in one compiled function."""
     if not functions:
         raise ValueError("functions must have at least one test function, by its name.")
-    values: list[Variable] = [model.rvs_to_values[rv] for rv in model.free_RVs]
     for name, expression in functions.items():
         if name in ("chain", "sweep", "seconds"):
             raise ValueError(f"functions must not be called {name!r}, which the records have.")
@@ -360,7 +356,7 @@ def compiled(
     natural = substitute(functions.values(), natural_values(model))
     outputs = [pt.as_tensor(output, allow_xtensor_conversion=True) for output in natural]
     for name, output in zip(functions, outputs, strict=True):
-        leaves = set(graph_inputs([output])).difference(values)
+        leaves = set(graph_inputs([output])).difference(model.value_vars)
         strange = [leaf for leaf in leaves if not isinstance(leaf, Constant | SharedVariable)]
         drawn = [each for each in ancestors([output]) if draws_at_random(each)]
         if strange or drawn:
@@ -368,13 +364,8 @@ def compiled(
                 f"functions[{name!r}] depends on {describe((strange or drawn)[0])}, which is not "
                 "a variable of the model."
             )
-    function = Compiled(values, outputs, c_by_default())
-
-    def evaluate(point: PointType) -> list[NDArray[Any]]:
-        given = (np.asarray(point[value.name], value.type.dtype) for value in values)
-        return [np.array(output) for output in function(*given)]
-
-    return evaluate
+    function = PointFunction(model, (), outputs, c_by_default())
+    return lambda point: [np.array(output) for output in function.at(point)]
 
 
 def _require_finite(
@@ -408,21 +399,15 @@ def _record(
 
 def _as_dataset(run: _Run, functions: list[str], starts: list[str], sweeps: int) -> xr.Dataset:
     kept = [record for record in run.records if record[0] <= sweeps]
-    coords = {"chain": starts, "sweep": [sweep for sweep, _, _ in kept]}
-    arrays: dict[str, NDArray[Any]] = {"seconds": np.array([seconds for _, seconds, _ in kept]).T}
+    data: dict[str, Any] = {
+        "seconds": (("chain", "sweep"), np.array([seconds for _, seconds, _ in kept]).T)
+    }
     for position, name in enumerate(functions):
         rows = [[values[position] for values in record] for _, _, record in kept]
-        arrays[name] = np.moveaxis(np.array(rows), 0, 1)
-    return xr.Dataset(
-        {
-            name: (
-                ("chain", "sweep", *(f"{name}_dim_{axis}" for axis in range(array.ndim - 2))),
-                array,
-            )
-            for name, array in arrays.items()
-        },
-        coords=coords,
-    )
+        array: NDArray[Any] = np.moveaxis(np.array(rows), 0, 1)
+        own = (f"{name}_dim_{axis}" for axis in range(array.ndim - 2))
+        data[name] = ("chain", "sweep", *own), array
+    return xr.Dataset(data, {"chain": starts, "sweep": [sweep for sweep, _, _ in kept]})
 
 
 Axis = Literal["sweep", "seconds"]
