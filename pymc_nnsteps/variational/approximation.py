@@ -170,10 +170,13 @@ class Approximation(Mixture):
         The network, its data and its names.
     fitted : Fitted
         The distributions that were found.
+    selection : Selection or None
+        The weights and units that :meth:`select` has kept, as masks.
     """
 
     reading: Reading
     fitted: Fitted
+    selection: Selection | None = None
 
     def __post_init__(self) -> None:
         """A mixture of one."""
@@ -199,7 +202,7 @@ class Approximation(Mixture):
         """Standard deviation of each variable; of scales it may be infinite."""
         return self._by_variable("standard_deviation")
 
-    def select(self, level: float = 0.01) -> "SparseApproximation":
+    def select(self, level: float = 0.01) -> "Approximation":
         """Remove weights whose sign is in doubt, and units without weights.
 
         Parameters
@@ -210,18 +213,22 @@ class Approximation(Mixture):
 
         Returns
         -------
-        SparseApproximation
+        Approximation
+            With the masks of what is kept in ``.selection``.
 
         Raises
         ------
         ValueError
             If ``level`` is not between 0 and 1/2.
         """
+        selection = self._selection(level)
+        return replace(
+            self, fitted=replace(self.fitted, layers=selection.layers), selection=selection
+        )
+
+    def _selection(self, level: float) -> Selection:
         level = positive_number("level", level, at_most=0.5)
-        fitted = self.fitted
-        selection = select(fitted.network, fitted.layers, level)
-        sparse = replace(fitted, layers=selection.layers)
-        return SparseApproximation(self.reading, sparse, selection)
+        return select(self.fitted.network, self.fitted.layers, level)
 
     def selection_path(self, levels: Sequence[float] = LEVELS) -> pd.DataFrame:
         """Numbers of weights and hidden units kept at several levels.
@@ -239,7 +246,7 @@ class Approximation(Mixture):
         """
         rows = {}
         for level in levels:
-            chosen = self.select(level).selection
+            chosen = self._selection(level)
             counts = {f"hidden{i}": int(kept.sum()) for i, kept in enumerate(chosen.units, 1)}
             rows[float(level)] = {"weights": sum(int(w.sum()) for w in chosen.weights), **counts}
         return pd.DataFrame.from_dict(rows, orient="index").rename_axis("level")
@@ -270,13 +277,6 @@ class Approximation(Mixture):
                 arrays[name] = xr.DataArray(value, dims=_dims(reading, name, np.ndim(value)))
         data = xr.Dataset(arrays)
         return data.assign_coords({d: list(c) for d, c in reading.coords.items() if d in data.dims})
-
-
-@dataclass(frozen=True, eq=False)
-class SparseApproximation(Approximation):
-    """An approximation without weights and units that are not kept by ``selection``."""
-
-    selection: Selection
 
 
 @dataclass(frozen=True, eq=False)
