@@ -40,7 +40,7 @@ def group_size(n_shards: int) -> int:
 
 
 class Relay:
-    """An actor that lets shards draw, and adds what they say."""
+    """An actor that lets shards draw, and adds their sums."""
 
     def __init__(self, shards: Sequence[Any]) -> None:
         self._shards = shards
@@ -104,11 +104,11 @@ class ShardPool:
     def draw(self, which: int, shared: Any) -> list[Sums]:
         """Draw the latent variables of a round; the sums of each group of shards."""
         calls = [each.draw(self.number, which, shared) for each in self._tellers]
-        said = [list(self._result(call)) for call in calls]
+        sums = [list(self._result(call)) for call in calls]
         self.number += 1
-        if len(said) < len(self.members):
-            return said
-        return [added(said[i : i + self._size]) for i in range(0, len(said), self._size)]
+        if len(sums) < len(self.members):
+            return sums
+        return [added(sums[i : i + self._size]) for i in range(0, len(sums), self._size)]
 
     def checkpoint(self, folder: Path) -> None:
         """Write where each shard stands."""

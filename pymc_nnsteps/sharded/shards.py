@@ -1,7 +1,7 @@
 """The rows of a shard, and what is drawn once for all rows.
 
 Both are compiled from the conditionals of a local sweep: a shard draws its latent variables and
-says sums (:meth:`~pymc_nnsteps.laws.conditional.Additive.sums`); the draws of shared
+sends sums (:meth:`~pymc_nnsteps.laws.conditional.Additive.sums`); the draws of shared
 variables are given these (:meth:`~pymc_nnsteps.laws.conditional.Additive.draw_given`).
 """
 
@@ -50,9 +50,9 @@ Point = dict[str, NDArray[Any]]
 Sums = list[NDArray[Any]]
 
 
-def added(said: Sequence[Sums]) -> Sums:
-    """Sums in sum, one after another: how this rounds depends on their order alone."""
-    return reduce(lambda total, sums: list(map(add, total, sums)), said)
+def added(parts: Sequence[Sums]) -> Sums:
+    """Sums of parts in sum, one after another: how this rounds depends on their order alone."""
+    return reduce(lambda total, part: list(map(add, total, part)), parts)
 
 
 class OutOfStepError(RuntimeError):
@@ -123,11 +123,11 @@ class Shard:
         self.point.update(shared)
         for name in self._rounds[which].superseded:
             self.point.pop(name, None)  # its memory is free before there is a new one
-        self.rng, values, said = self._rounds[which].draw(self.rng, self.point, [])
+        self.rng, values, sums = self._rounds[which].draw(self.rng, self.point, [])
         self.point.update(values)
         self.number += 1
         self.seconds += perf_counter() - start
-        return said
+        return sums
 
     def save(self, file: Path) -> None:
         """Write what has been drawn, and the generator."""
@@ -192,9 +192,9 @@ class SharedDraws:
             point = _initial_point(self._model, int(self.rng.integers(2**31)), {})
         self.point = {value.name: point[value.name] for value in self._values}
 
-    def draw(self, which: int, said: Sequence[Sums]) -> Point:
+    def draw(self, which: int, sums: Sequence[Sums]) -> Point:
         """Draw the shared variables of a round, given sums of shards."""
-        self.rng, values, _ = self._rounds[which].draw(self.rng, self.point, added(said))
+        self.rng, values, _ = self._rounds[which].draw(self.rng, self.point, added(sums))
         strange = [name for name, value in values.items() if not np.isfinite(value).all()]
         if strange:
             raise ValueError(
@@ -252,8 +252,8 @@ def _rows_of_round(model: pm.Model, planned: Rounds, number: int, shapes: Shapes
     sums: list[Variable] = []
     for conditional in stage.shared:
         before = pt.random.rng("rng")
-        after, said = _told(model, planned, conditional, before)
-        rng, *results = substitute([after, *said], {before: rng, **chained.current})
+        after, own = _sums_over_rows(model, planned, conditional, before)
+        rng, *results = substitute([after, *own], {before: rng, **chained.current})
         sums += results
     return _Draws(model, first, [], chained, rng, sums)
 
@@ -264,8 +264,8 @@ def _shared_of_round(model: pm.Model, planned: Rounds, number: int, shapes: Shap
     given: list[Any] = []
     conditionals: list[Conditional] = []
     for conditional in planned.rounds[number].shared:
-        _, said = _told(model, planned, conditional, pt.random.rng("rng"))
-        sums = [part.type() for part in said]
+        _, parts = _sums_over_rows(model, planned, conditional, pt.random.rng("rng"))
+        sums = [part.type() for part in parts]
         given += sums
         if sums and isinstance(conditional, Additive):
             _, others = planned.children(model, conditional)
@@ -275,14 +275,14 @@ def _shared_of_round(model: pm.Model, planned: Rounds, number: int, shapes: Shap
     return _Draws(model, rng, given, chained, chained.rng)
 
 
-def _told(
+def _sums_over_rows(
     model: pm.Model, planned: Rounds, conditional: Conditional, rng: Variable
 ) -> tuple[Variable, tuple[TensorVariable, ...]]:
-    """Sums over rows that a shared draw needs."""
-    told, _ = planned.children(model, conditional)
-    if not told or not isinstance(conditional, Additive):
+    """Sums over rows that a shared draw needs, and the generator after them."""
+    rows, _ = planned.children(model, conditional)
+    if not rows or not isinstance(conditional, Additive):
         return rng, ()
-    return conditional.sums(rng, told)
+    return conditional.sums(rng, rows)
 
 
 @dataclass(frozen=True)
@@ -303,8 +303,8 @@ class _FromSums(Conditional):
     def draw(self, rng: Variable, shapes: Shapes) -> Draw:
         sums: tuple[TensorVariable, ...] = self.sums
         if self.others:
-            rng, said = self.law.sums(rng, self.others)
-            sums = tuple(map(add, sums, said))
+            rng, others = self.law.sums(rng, self.others)
+            sums = tuple(map(add, sums, others))
         return self.law.draw_given(rng, shapes, sums)
 
 

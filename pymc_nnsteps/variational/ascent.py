@@ -69,7 +69,7 @@ def start_layers(
     """
     layers = []
     for prior in network.layers[:-1]:
-        W = WEIGHTS[start](rng, prior.shape)
+        W = _hidden_weights(start, prior.shape, rng)
         low, high = x.min(axis=0), x.max(axis=0)
         place = rng.uniform(-MARGIN, 1 + MARGIN, size=prior.shape)
         b = -np.sum(W * (low + place * (high - low)), axis=1)
@@ -80,16 +80,12 @@ def start_layers(
     return layers
 
 
-def _spike_slab(rng: np.random.Generator, shape: tuple[int, int]) -> Numbers:
+def _hidden_weights(start: LayerStart, shape: tuple[int, int], rng: np.random.Generator) -> Numbers:
+    if start == "laplace":
+        return rng.laplace(scale=np.sqrt(2 / shape[1]), size=shape)
     root = np.sqrt(shape[1])
     slab = rng.normal(scale=np.sqrt(2 / root), size=shape)
     return np.where(rng.random(shape) < 1 / (1 + root), slab, 0.0)
-
-
-WEIGHTS: dict[str, Callable[[np.random.Generator, tuple[int, int]], Numbers]] = {
-    "laplace": lambda rng, shape: rng.laplace(scale=np.sqrt(2 / shape[1]), size=shape),
-    "spike_slab": _spike_slab,
-}
 
 
 def _layer(prior: LayerPrior, mean: Numbers, n_obs: int) -> LayerFactors:

@@ -23,7 +23,7 @@ from pymc_nnsteps.sharded.shards import (
     Shard,
     SharedDraws,
     _exchange,
-    _told,
+    _sums_over_rows,
     added,
     instructions,
 )
@@ -142,7 +142,7 @@ def sums_at(model, point, scan="sequential"):
         part
         for each in planned.rounds
         for conditional in each.shared
-        for part in _told(model, planned, conditional, rng)[1]
+        for part in _sums_over_rows(model, planned, conditional, rng)[1]
     ]
     values = [model.rvs_to_values[rv] for rv in model.free_RVs]
     sums = pytensor.function(
