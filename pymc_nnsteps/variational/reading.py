@@ -4,7 +4,7 @@ Nothing is taken from the builder: a network whose hyperparameters were exchange
 written by hand in the same operations, is read as it stands. Every part of the model is accounted
 for; what the variational laws do not fit is declined with the reason. Then differences between log
 densities at random points have to be the same, by what was read and by PyMC. Where they are not, a
-part of the model was misread, and nothing is fitted.
+part of the model was misread, such as a variance that is no product, and nothing is fitted.
 """
 
 from collections.abc import Mapping
@@ -24,7 +24,6 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.errors import NotConjugate, declined_as
 from pymc_nnsteps.graphs.known import POSITIVE, describe, has_law, law_as_stated, prior_kind
-from pymc_nnsteps.graphs.monomial import monomial
 from pymc_nnsteps.graphs.search import depends_on, parameters, stated_in
 from pymc_nnsteps.graphs.values import natural_values, substitute
 from pymc_nnsteps.kernels.compiling import ONCE
@@ -174,19 +173,6 @@ class _ModelReader:
         """Free variables whose product with a constant is the square of ``sigma``."""
         free = self.model.free_RVs
         found = [rv for rv in free if rv in stated_in([sigma], free)]
-        for rv in found:
-            with declined_as(
-                f"{describe(sigma)} is not the square root of a product of free variables"
-            ):
-                form = monomial(sigma, rv, free)
-            carried = [link and (link.axis, link.index) for link in form.term.links]
-            own = [(axis, None) for axis in range(rv.ndim)]
-            others = [None] * (sigma.ndim - rv.ndim)
-            if form.exponent != 0.5 or carried != [*others, *own] or form.where is not None:
-                raise NotConjugate(
-                    f"{describe(sigma)} is not recognised as the square root of a product of "
-                    "free variables"
-                )
         if any(None in rv.type.shape for rv in found):
             raise NotConjugate(f"{', '.join(map(describe, found))} have shapes that are not known")
         ones = {rv: pt.ones(rv.type.shape, dtype=rv.dtype) for rv in found}
