@@ -148,9 +148,6 @@ RUN = "run.pickle"
 ATTEMPTS = 5
 """Maximal number of times that workers are lost between two checkpoints."""
 
-KEPT = "the same call continues from its last checkpoint."
-NOT_KEPT = "with store= a run can continue."
-
 
 @dataclass
 class ShardedRun:
@@ -286,7 +283,8 @@ def sample_sharded(
         run = (record and record.read()) or ShardedRun(np.random.SeedSequence(random_seed).entropy)
         progress = create_simple_progress(progressbar=progressbar)
         total = chains * (tune + draws)
-        with progress, saying(lambda: NOT_KEPT if record is None else KEPT):
+        kept = "the same call continues from its last checkpoint."
+        with progress, saying(lambda: kept if record else "with store= a run can continue."):
             task = progress.add_task("Sweeps over shards", completed=0, total=total)
             begins = []
             while run.chain < chains:
@@ -298,21 +296,17 @@ def sample_sharded(
                 except (OSError, RuntimeError) as lost:
                     if client is None or begins.count(begins[-1]) == ATTEMPTS:
                         raise
-                    run = _last(run, record, lost)
+                    if record is None:
+                        raise RuntimeError(
+                            "the worker of a shard was lost; with store= a run continues from its "
+                            "last checkpoint."
+                        ) from lost
+                    run = record.read() or ShardedRun(run.entropy)
     of_all = {
         name: np.stack([[point[name] for point in chain] for chain in run.kept])
         for name in shared.names
     }
     return as_tree(model, {"posterior": of_all})
-
-
-def _last(run: ShardedRun, record: RunFile | None, lost: Exception) -> ShardedRun:
-    """The run at its last checkpoint, or before its beginning."""
-    if record is None:
-        raise RuntimeError(
-            "the worker of a shard was lost; with store= a run continues from its last checkpoint."
-        ) from lost
-    return record.read() or ShardedRun(run.entropy)
 
 
 def _sweeps(
@@ -349,7 +343,7 @@ def _sweeps(
 
 def sweep(pool: ShardPool, shared: SharedDraws, changed: Point) -> Point:
     """Draw every variable once; return the shared ones that shards have not received yet."""
-    for which in range(shared.n_rounds):
+    for which in range(len(shared.rounds)):
         changed = shared.draw(which, pool.draw(which, changed))
     return changed
 

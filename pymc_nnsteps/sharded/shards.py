@@ -168,7 +168,7 @@ class SharedDraws:
         current = natural_values(model)
         with COMPILING:
             shapes = shapes_of(model)
-            self._rounds = [
+            self.rounds = [
                 _shared_of_round(model, planned, number, shapes)
                 for number in range(len(planned.rounds))
             ]
@@ -180,11 +180,6 @@ class SharedDraws:
         self.rng = np.random.default_rng()
         self.point: Point = {}
 
-    @property
-    def n_rounds(self) -> int:
-        """Rounds of a sweep."""
-        return len(self._rounds)
-
     def begin(self, seed: Any) -> None:
         """Begin a chain."""
         self.rng = np.random.default_rng(seed)
@@ -194,7 +189,7 @@ class SharedDraws:
 
     def draw(self, which: int, sums: Sequence[Sums]) -> Point:
         """Draw the shared variables of a round, given sums of shards."""
-        self.rng, values, _ = self._rounds[which].draw(self.rng, self.point, added(sums))
+        self.rng, values, _ = self.rounds[which].draw(self.rng, self.point, added(sums))
         strange = [name for name, value in values.items() if not np.isfinite(value).all()]
         if strange:
             raise ValueError(

@@ -124,7 +124,7 @@ def test_one_shard_has_the_draws_of_a_local_sweep(case, scan):
     for _ in range(5):
         rng, values, *_ = local(rng, point)
         point.update(values)
-        for which in range(shared.n_rounds):
+        for which in range(len(shared.rounds)):
             shard.rng = shared.rng
             said = pool.draw(which, changed)
             shared.rng = shard.rng
