@@ -29,10 +29,10 @@ from pymc_nnsteps.graphs.known import has_law
 from pymc_nnsteps.graphs.plain import model_to_read
 from pymc_nnsteps.graphs.search import parameters
 from pymc_nnsteps.network.network import response_of
-from pymc_nnsteps.prediction.closed_forms import read_readout
 from pymc_nnsteps.prediction.columns import Column, categories_of, columns_in, find_column
 from pymc_nnsteps.prediction.forward import read_inputs
 from pymc_nnsteps.prediction.gaps import some_rows
+from pymc_nnsteps.prediction.laws import read_readout
 from pymc_nnsteps.prediction.new_groups import labels_of_groups
 from pymc_nnsteps.prediction.new_inputs import input_container, predict
 from pymc_nnsteps.prediction.posterior import others_of, posterior_with_draws, with_columns_of

@@ -38,9 +38,8 @@ from pymc_nnsteps.models.blocks.bow_tie import (
 from pymc_nnsteps.models.blocks.hierarchical import varying_noise
 from pymc_nnsteps.models.parts.context import recorded
 from pymc_nnsteps.models.parts.data import Missing
-from pymc_nnsteps.models.parts.layers import floating
+from pymc_nnsteps.models.parts.layers import floating, known_sigma
 from pymc_nnsteps.models.parts.likelihoods import AnyNetwork, ObservedData
-from pymc_nnsteps.models.parts.noise import known_sigma
 from pymc_nnsteps.models.parts.scaffold import Response, Scaffold, warn_of_scales
 from pymc_nnsteps.models.parts.shrinkage import AnyShrinkage, PerLayer
 

@@ -36,12 +36,12 @@ from pymc_nnsteps.models.parts.convolutions import (
     sized,
 )
 from pymc_nnsteps.models.parts.inputs import Inputs
+from pymc_nnsteps.models.parts.layers import Noise, Variance, noisy
 from pymc_nnsteps.models.parts.likelihoods import (
     OfNoisyLayers,
     Start,
     observe_noisy,
 )
-from pymc_nnsteps.models.parts.noise import Noise, Variance, noisy
 from pymc_nnsteps.models.parts.scaffold import Response, warn_of_scales
 
 

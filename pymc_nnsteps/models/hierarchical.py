@@ -39,8 +39,8 @@ from pymc_nnsteps.models.blocks.hierarchical import (
 from pymc_nnsteps.models.parts.context import recorded
 from pymc_nnsteps.models.parts.data import Missing
 from pymc_nnsteps.models.parts.groups import REAL, PriorLike
+from pymc_nnsteps.models.parts.layers import known_sigma
 from pymc_nnsteps.models.parts.likelihoods import AnyNetwork, ObservedData, Start
-from pymc_nnsteps.models.parts.noise import known_sigma
 from pymc_nnsteps.models.parts.scaffold import Scaffold, warn_of_scales
 from pymc_nnsteps.models.priors import Prior
 

@@ -27,8 +27,8 @@ from pymc_nnsteps.models.blocks.intermediate_noise import NoisyLayers
 from pymc_nnsteps.models.parts import likelihoods
 from pymc_nnsteps.models.parts.context import recorded
 from pymc_nnsteps.models.parts.data import Missing
+from pymc_nnsteps.models.parts.layers import DEFAULT_NOISE, Noise, without_network
 from pymc_nnsteps.models.parts.likelihoods import ObservedData, OfNoisyLayers, Start
-from pymc_nnsteps.models.parts.noise import DEFAULT_NOISE, Noise, without_network
 from pymc_nnsteps.models.parts.scaffold import Scaffold, warn_of_scales
 
 OWN = ("normal", "probit", "multinomial_probit")

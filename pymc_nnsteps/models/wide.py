@@ -33,8 +33,8 @@ from pymc_nnsteps.models.blocks.wide import WideLayers
 from pymc_nnsteps.models.parts import data, readout
 from pymc_nnsteps.models.parts.context import Dim, recorded
 from pymc_nnsteps.models.parts.data import Missing, Observed
+from pymc_nnsteps.models.parts.layers import known_sigma
 from pymc_nnsteps.models.parts.likelihoods import AnyNetwork, ObservedData, Start
-from pymc_nnsteps.models.parts.noise import known_sigma
 from pymc_nnsteps.models.parts.scaffold import Scaffold, warn_of_scales
 
 SIGMA = 0.1

@@ -10,9 +10,8 @@ module              its subject
 ``log_likelihood``  :func:`log_likelihood` of each row; :func:`stacking_weights` of chains
 ``dependence``      :func:`partial_dependence` on one input or two
 ``forward``         the output, or the law of the targets, as a function of the inputs
-``closed_forms``    networks whose readout weights have been integrated out
 ``integration``     the noise integrated out
-``laws``            log probabilities of decisions on normal utilities
+``laws``            the law of what is observed: decisions on utilities, integrated readouts
 ``kinds``           probabilities and draws of responses
 ``row_data``        data that go with the rows of the inputs, such as groups
 ``new_groups``      entries that new inputs pick, such as the effect of a group, and new ones

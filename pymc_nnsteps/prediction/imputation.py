@@ -1,7 +1,7 @@
 r"""Missing inputs of new rows, drawn from the law that the model states for its own.
 
 Each column of numbers with gaps is Normal given other columns
-(:mod:`~pymc_nnsteps.models.parts.imputation`): together :math:`x = a + B x + D e` with e of
+(:mod:`~pymc_nnsteps.models.parts.inputs`): together :math:`x = a + B x + D e` with e of
 independent standard normal numbers, a triangular B, and the standard deviations on the diagonal of
 D. Of a row some columns :math:`o` are known. A draw x from the joint law becomes one given these,
 column by column, with the covariance S of all columns given those known so far:

@@ -26,6 +26,7 @@ from pytensor.graph.traversal import ancestors, graph_inputs, io_toposort
 from pytensor.scalar.basic import Cast
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.random.op import RandomVariable
+from pytensor.tensor.sharedvar import TensorSharedVariable
 from pytensor.tensor.subtensor import AdvancedSubtensor, indices_from_subtensor
 from pytensor.tensor.variable import TensorVariable
 
@@ -42,10 +43,11 @@ from pymc_nnsteps.graphs.rows import follow_rows
 from pymc_nnsteps.graphs.search import depends_on, parameters, unwrapped
 from pymc_nnsteps.graphs.shapes import length_of
 from pymc_nnsteps.graphs.values import substitute
-from pymc_nnsteps.prediction.forward import stand_in_for
+from pymc_nnsteps.prediction.columns import categories_of
+from pymc_nnsteps.prediction.forward import ForwardPass, stand_in_for
 from pymc_nnsteps.prediction.posterior import stored_draws
 from pymc_nnsteps.prediction.row_data import Known, RowData, own_rows, with_rows
-from pymc_nnsteps.tables import as_array, listed
+from pymc_nnsteps.tables import Table, as_array, listed
 
 
 def require_entries(
@@ -368,3 +370,56 @@ def new_entries(
         rng, entries = function(rng, *(each[draw] for each in draws))
         found.append(entries)
     return np.stack(found)
+
+
+Arrays = Sequence[NDArray]
+
+
+def embeddings(model: pm.Model, container: TensorSharedVariable) -> dict[str, TensorVariable]:
+    """Matrices, by the columns of a data container whose levels have rows of them."""
+    found: dict[str, TensorVariable] = {}
+    columns = {f"{column}::E": column for column in categories_of(model, container)}
+    for part in ancestors([*model.basic_RVs, *model.deterministics, *model.potentials]):
+        for matrix in () if part.owner is None else part.owner.inputs[1:]:
+            own = [each for name, each in columns.items() if str(matrix.name).endswith(name)]
+            if own and matrix in model.free_RVs and depends_on(part, {container}):
+                found[max(own, key=len)] = matrix
+    return found
+
+
+def parts_with_new_levels(
+    table: Table,
+    network: ForwardPass,
+    container: TensorSharedVariable,
+    rows: Arrays,
+    draws: Arrays,
+    model: pm.Model,
+    posterior: xr.Dataset,
+    rng: np.random.Generator,
+) -> Iterator[tuple[NDArray, list[NDArray], list[NDArray]]]:
+    """Numbers of rows of a table that have new levels, these rows, and draws to evaluate them.
+
+    A level has a row of an embedding, ``E[code]``; that of a new level is drawn from the law that
+    the known ones have at each draw, and takes the place of a known one.
+    """
+    matrices, places = embeddings(model, container), categories_of(model, container)
+    inputs, weights = list(network.rows).index(container), list(network.weights)
+    new = {str(column): each for column, each in table.new_levels.items()}
+    codes = np.stack([pd.factorize(each)[0] for each in new.values()])
+    drawn = [
+        new_entries(posterior, model, matrices[column], own.max() + 1, rng)
+        for column, own in zip(new, codes, strict=True)
+    ]
+    # As many new levels of a column as it has known ones at a time; none of it where it is -1.
+    parts = codes // np.array([len(places[column]) for column in new])[:, None]
+    for part in np.unique(parts[:, (parts >= 0).any(axis=0)], axis=1).T:
+        at = np.flatnonzero((parts == part[:, None]).all(axis=0))
+        of_rows, of_draws = [each[at] for each in rows], list(draws)
+        for column, number, own, entries in zip(new, part, codes, drawn, strict=True):
+            if number >= 0:
+                weight, length = weights.index(matrices[column]), len(places[column])
+                of_part = entries[:, number * length :][:, :length]
+                of_draws[weight] = of_draws[weight].copy()
+                of_draws[weight][:, : of_part.shape[1]] = of_part
+                of_rows[inputs][:, places[column]] = np.eye(length)[own[at] % length]
+        yield at, of_rows, of_draws

@@ -39,12 +39,13 @@ from pymc_nnsteps.prediction.imputation import imputation_of, imputations_of, wi
 from pymc_nnsteps.prediction.kinds import predicted_probabilities, predicted_responses
 from pymc_nnsteps.prediction.new_groups import (
     draws_with_new_groups,
+    embeddings,
     group_numbers,
     lengths_with_new_groups,
     numbers_groups,
+    parts_with_new_levels,
     require_entries,
 )
-from pymc_nnsteps.prediction.new_levels import embeddings, parts_with_new_levels
 from pymc_nnsteps.prediction.posterior import (
     add_predictions,
     holds,

@@ -20,10 +20,10 @@ from pytensor.tensor import TensorVariable
 from pymc_nnsteps.arguments import positive_number, require_bool
 from pymc_nnsteps.graphs.initial_values import begin_at
 from pymc_nnsteps.models.parts import layers
-from pymc_nnsteps.models.parts.block import NetworkBlock
 from pymc_nnsteps.models.parts.context import Stack
 from pymc_nnsteps.models.parts.layers import floating, standard_deviation
 from pymc_nnsteps.models.parts.likelihoods import Start
+from pymc_nnsteps.models.parts.scaffold import NetworkBlock
 from pymc_nnsteps.models.parts.shrinkage import AnyShrinkage, PerLayer, weight_prior
 
 InverseGammaPrior = tuple[NDArray, NDArray]

@@ -10,17 +10,17 @@ from pytensor.tensor import TensorVariable
 
 from pymc_nnsteps.activations import Activation, activation_function
 from pymc_nnsteps.models.parts import layers
-from pymc_nnsteps.models.parts.block import NetworkBlock
 from pymc_nnsteps.models.parts.context import Stack
 from pymc_nnsteps.models.parts.convolutions import Convolution
-from pymc_nnsteps.models.parts.likelihoods import Start
-from pymc_nnsteps.models.parts.noise import (
+from pymc_nnsteps.models.parts.layers import (
     DEFAULT_NOISE,
     Noise,
     OneNoise,
     noisy,
     variances,
 )
+from pymc_nnsteps.models.parts.likelihoods import Start
+from pymc_nnsteps.models.parts.scaffold import NetworkBlock
 
 
 def intermediate_noise(

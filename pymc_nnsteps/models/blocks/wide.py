@@ -16,10 +16,10 @@ from pymc_nnsteps.activations import (
     activation_function,
 )
 from pymc_nnsteps.arguments import finite_number, positive_number
-from pymc_nnsteps.models.parts.block import NetworkBlock
 from pymc_nnsteps.models.parts.context import Stack
 from pymc_nnsteps.models.parts.layers import standard_deviation
 from pymc_nnsteps.models.parts.likelihoods import Start
+from pymc_nnsteps.models.parts.scaffold import NetworkBlock
 
 
 def wide(

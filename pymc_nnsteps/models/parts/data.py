@@ -22,8 +22,7 @@ from pymc_nnsteps.arguments import (
     require_choice,
     require_finite,
 )
-from pymc_nnsteps.models.parts.imputation import require_laws
-from pymc_nnsteps.models.parts.inputs import Embedding, Inputs
+from pymc_nnsteps.models.parts.inputs import Embedding, Inputs, require_laws
 from pymc_nnsteps.tables import (
     Table,
     as_array,

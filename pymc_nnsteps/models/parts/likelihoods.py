@@ -25,8 +25,7 @@ from pymc_nnsteps.arguments import require_choice
 from pymc_nnsteps.graphs.initial_values import begin_at
 from pymc_nnsteps.models.parts import data
 from pymc_nnsteps.models.parts.data import Observed
-from pymc_nnsteps.models.parts.layers import floating
-from pymc_nnsteps.models.parts.noise import Variance, noise_scale, noisy
+from pymc_nnsteps.models.parts.layers import Variance, floating, noise_scale, noisy
 from pymc_nnsteps.models.priors import Prior
 
 Start = Literal["support_point", "prior"]
