@@ -40,7 +40,7 @@ from pymc_nnsteps.models.parts.context import recorded
 from pymc_nnsteps.models.parts.data import Missing
 from pymc_nnsteps.models.parts.layers import floating, known_sigma
 from pymc_nnsteps.models.parts.likelihoods import AnyNetwork, ObservedData
-from pymc_nnsteps.models.parts.scaffold import Response, Scaffold, warn_of_scales
+from pymc_nnsteps.models.parts.scaffold import Response, Scaffold
 from pymc_nnsteps.models.parts.shrinkage import AnyShrinkage, PerLayer
 
 BowTieStart = Literal["data", "prior"]
@@ -223,8 +223,8 @@ def bow_tie(
             known = targets if isinstance(seen.y, np.ma.MaskedArray) else _rough(response, seen)
             begin_at_data(x, pt.as_tensor(known), stack.units)
 
-    warn_of_scales(scaffolding.inputs, response.real, usual_targets=USUAL_TARGETS)
-    return scaffolding.add(build, {} if varying is None else varying.dims)
+    dims = {} if varying is None else varying.dims
+    return scaffolding.add(build, dims, usual_targets=USUAL_TARGETS)
 
 
 def _rough(response: Response, seen: ObservedData) -> TensorVariable:

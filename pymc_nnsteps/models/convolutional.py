@@ -185,14 +185,8 @@ class ConvolutionalLayers(NoisyLayers):
 
         for layer, made in enumerate(self.maps, 1):
             names = _map_dims(layer)
-            z = convolution(
-                layer,
-                x,
-                made,
-                dims=_kernel_dims(layer),
-                weight_precision=self.weight_precisions[layer - 1],
-                bias_precision=self.bias_precisions[layer - 1],
-            )
+            weights = self.parameters(layer, made.kernel_shape, _kernel_dims(layer))
+            z = convolution(x, made, *weights)
             z = add(f"Z{layer + 1}", z, self.delta["pre"][layer - 1])
             if made.is_pooled:
                 names = _map_dims(layer, "pooled_")

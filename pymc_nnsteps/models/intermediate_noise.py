@@ -29,7 +29,7 @@ from pymc_nnsteps.models.parts.context import recorded
 from pymc_nnsteps.models.parts.data import Missing
 from pymc_nnsteps.models.parts.layers import DEFAULT_NOISE, Noise, without_network
 from pymc_nnsteps.models.parts.likelihoods import ObservedData, OfNoisyLayers, Start
-from pymc_nnsteps.models.parts.scaffold import Scaffold, warn_of_scales
+from pymc_nnsteps.models.parts.scaffold import Scaffold
 
 OWN = ("normal", "probit", "multinomial_probit")
 """Likelihoods beside those for any network."""
@@ -200,5 +200,4 @@ def intermediate_noise_mlp(
             None if varying is None else partial(varying.vary, x),
         )
 
-    warn_of_scales(scaffolding.inputs, scaffolding.response.real)
     return scaffolding.add(build, {} if varying is None else varying.dims)

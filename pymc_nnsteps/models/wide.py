@@ -35,7 +35,7 @@ from pymc_nnsteps.models.parts.context import Dim, recorded
 from pymc_nnsteps.models.parts.data import Missing, Observed
 from pymc_nnsteps.models.parts.layers import known_sigma
 from pymc_nnsteps.models.parts.likelihoods import AnyNetwork, ObservedData, Start
-from pymc_nnsteps.models.parts.scaffold import Scaffold, warn_of_scales
+from pymc_nnsteps.models.parts.scaffold import Scaffold
 
 SIGMA = 0.1
 """Standard deviation of noise, and a typical one of noise that varies with the inputs."""
@@ -199,7 +199,6 @@ def wide_mlp(
         else:
             response.law.observe(f, seen)
 
-    warn_of_scales(scaffolding.inputs, response.real)
     return scaffolding.add(build, {"readout": Dim(n_columns)} if reparametrize else {})
 
 
@@ -234,7 +233,7 @@ def _whitened_readout(
     fan_in, last = stack.units[-2], stack.n_layers
     n_columns = fan_in + network.has_bias
     phi = pm.Normal("phi", shape=(stack.units[-1], n_columns), dims=("output", "readout"))
-    readout.keep_given_targets(phi)
+    phi.tag.is_given_targets = True  # nothing of it is computed with others by forward sampling
     targets = pt.as_tensor(observed)
     rows = targets if targets.ndim == 1 else targets.T
     integrate_out = readout.by_rows if few_rows else readout.by_columns

@@ -21,9 +21,8 @@ import pytensor.tensor as pt
 from numpy.typing import DTypeLike, NDArray
 from pytensor.compile.builders import infer_shape
 from pytensor.graph.basic import Constant, Variable
-from pytensor.graph.traversal import ancestors, graph_inputs
+from pytensor.graph.traversal import graph_inputs
 from pytensor.tensor.random.basic import BernoulliRV, CategoricalRV, NormalRV
-from pytensor.tensor.shape import Shape_i
 from pytensor.tensor.sharedvar import TensorSharedVariable
 from pytensor.tensor.variable import TensorVariable
 
@@ -45,6 +44,7 @@ from pymc_nnsteps.prediction.row_data import (
     Known,
     RowData,
     arrays_in,
+    arrays_whose_rows_enter,
     of_any_length,
     own_rows,
     with_rows,
@@ -352,21 +352,8 @@ def _learnt(
         for variable in model.deterministics
         if depends_on(variable, targets, model.free_RVs)
         and depends_on(variable, {container})
-        and _n_axes_of_rows(variable, container) == 0
+        and container not in arrays_whose_rows_enter(infer_shape([variable], [], [])[0])
     ]
-
-
-def _n_axes_of_rows(variable: Variable, container: TensorSharedVariable) -> int:
-    """Number of axes of ``variable`` whose lengths vary with the container's number of rows."""
-    n_rows = Shape_i(0)
-    [lengths] = infer_shape([variable], [], [])
-    return sum(
-        any(
-            part.owner is not None and part.owner.op == n_rows and part.owner.inputs[0] is container
-            for part in ancestors([length])
-        )
-        for length in lengths
-    )
 
 
 def _mean(network: Network, rv: TensorVariable) -> TensorVariable:

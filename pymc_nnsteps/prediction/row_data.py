@@ -187,12 +187,14 @@ def behind(operand: Variable, place: Rows, candidates: Collection[Variable]) -> 
         made = node.op.make_node(*(new.get(each, each) for each in node.inputs))
         new |= zip(node.outputs, made.outputs, strict=True)
     [lengths] = infer_shape([new.get(operand, operand)], [], [])
-    lengthened = {
-        part.owner.inputs[0]
-        for part in ancestors([lengths[place.axis]])
-        if part.owner is not None and part.owner.op == Shape_i(0)
-    }
+    lengthened = arrays_whose_rows_enter([lengths[place.axis]])
     return {leaf: stand_in for leaf, stand_in in leaves.items() if stand_in in lengthened}
+
+
+def arrays_whose_rows_enter(lengths: Sequence[Variable]) -> set[Variable]:
+    """Arrays whose numbers of rows lengths are made of."""
+    nodes = (part.owner for part in ancestors(lengths) if part.owner is not None)
+    return {node.inputs[0] for node in nodes if node.op == Shape_i(0)}
 
 
 def arrays_in(variables: Sequence[Variable]) -> list[Variable]:

@@ -6,9 +6,11 @@ The equations are in :mod:`~pymc_nnsteps.models.intermediate_noise`.
 from collections.abc import Sequence
 from typing import Any
 
+import pymc as pm
 from pytensor.tensor import TensorVariable
 
 from pymc_nnsteps.activations import Activation, activation_function
+from pymc_nnsteps.arguments import require_bool
 from pymc_nnsteps.models.parts import layers
 from pymc_nnsteps.models.parts.context import Stack
 from pymc_nnsteps.models.parts.convolutions import Convolution
@@ -125,8 +127,19 @@ class NoisyLayers:
         self.delta = variances(
             noise, sigma, kinds, observed=observed, needed=needed, default=default
         )
-        self.weight_precisions = layers.precisions("weight_precision", weight_precision, fan_in)
-        self.bias_precisions = layers.bias_precisions(bias, bias_precision, fan_in)
+        require_bool("bias", bias)
+        if bias_precision is not None and not bias:
+            raise ValueError(
+                "bias_precision has no meaning with bias=False; leave one of them out."
+            )
+        self.has_bias = bias
+        self.weight_precisions, self.bias_precisions = (
+            layers.positive_per_layer(name, fan_in if given is None else given, len(fan_in))
+            for name, given in (
+                ("weight_precision", weight_precision),
+                ("bias_precision", bias_precision),
+            )
+        )
 
     def __call__(self, x: TensorVariable) -> TensorVariable:
         """Add the layers to the model, and return the last pre-activations."""
@@ -151,11 +164,17 @@ class NoisyLayers:
 
     def _linear_map(self, number: int, x: TensorVariable) -> TensorVariable:
         layer = len(self.maps) + number
-        return layers.dense(
-            layer,
-            x,
-            shape=self.stack.weight_shape(number),
-            dims=self.stack.weight_dims(number),
-            weight_precision=self.weight_precisions[layer - 1],
-            bias_precision=self.bias_precisions[layer - 1],
-        )
+        shape, dims = self.stack.weight_shape(number), self.stack.weight_dims(number)
+        W, b = self.parameters(layer, shape, dims)
+        return x @ W.T if b is None else x @ W.T + b
+
+    def parameters(
+        self, layer: int, shape: tuple[int, ...], dims: tuple[str, ...]
+    ) -> tuple[TensorVariable, TensorVariable | None]:
+        """Add ``W ~ N(0, 1/lambda_W)`` and ``b ~ N(0, 1/lambda_b)`` of a layer to the model."""
+        sd = layers.standard_deviation(1 / self.weight_precisions[layer - 1])
+        W = pm.Normal(f"W{layer}", 0.0, sd, shape=shape, dims=dims)
+        if not self.has_bias:
+            return W, None
+        sd = layers.standard_deviation(1 / self.bias_precisions[layer - 1])
+        return W, pm.Normal(f"b{layer}", 0.0, sd, shape=shape[:1], dims=dims[:1])

@@ -77,11 +77,6 @@ class Dim:
     labels: tuple[object, ...] | None = None
 
 
-def current_or_new_model() -> pm.Model:
-    """Return the model whose context is open, or a new one."""
-    return pm.Model.get_context(error_if_none=False) or Model()
-
-
 def check_names(
     model: pm.Model,
     variables: Iterable[str],
@@ -145,7 +140,7 @@ def add_rehearsed(build: Callable[[], object], dims: Mapping[str, Dim], n_obs: i
     for container in alone.data_vars:  # they would stay until Python looks for cycles
         container.set_value(np.empty((0,) * container.ndim, container.dtype), borrow=True)
     every_dim = {"obs": Dim(n_obs), **dims}
-    model = current_or_new_model()
+    model = pm.Model.get_context(error_if_none=False) or Model()
     check_names(model, variables, every_dim)
     check_dims(model, every_dim)
     with model:

@@ -153,17 +153,19 @@ def images(X: ArrayLike) -> Inputs:
 def regression_targets(
     y: ArrayLike | pd.Series | pd.DataFrame,
     n_obs: int,
-    two_classes: str | None = None,
-    classes: str | None = None,
+    two_classes: str,
+    classes: str,
 ) -> Targets:
-    """Real targets of shape (n_obs,) or (n_obs, n_outputs), NaN where they are missing."""
-    remedy = f'use likelihood="{classes}"' if classes else "pass nns.models.one_hot(y)"
-    table = numbers("y", y, ("obs", "output"), f"for class labels {remedy}")
+    """Real targets of shape (n_obs,) or (n_obs, n_outputs), NaN where they are missing.
+
+    ``two_classes`` and ``classes`` are the likelihoods that messages name.
+    """
+    advice = f'for class labels use likelihood="{classes}"'
+    table = numbers("y", y, ("obs", "output"), advice)
     if table.values.dtype.kind == "b":
-        remedy = f'for two classes use likelihood="{two_classes}"; ' if two_classes else ""
         raise ValueError(
-            f"y is boolean, but this network has real targets; {remedy}for a regression on 0 and 1 "
-            "pass y as floats."
+            "y is boolean, but this network has real targets; for two classes use "
+            f'likelihood="{two_classes}"; for a regression on 0 and 1 pass y as floats.'
         )
     values = _floating(table)
     if values.ndim not in (1, 2):
@@ -216,7 +218,7 @@ def binary_targets(
 def class_targets(
     y: ArrayLike | pd.Series | pd.Categorical,
     n_obs: int,
-    likelihood: str = "multinomial_probit",
+    likelihood: str,
 ) -> Targets:
     """Numbers of class labels, of shape (n_obs,), and the label of each number.
 

@@ -23,7 +23,6 @@ from pymc_nnsteps.arguments import (
     is_integer,
     is_word,
     positive_number,
-    require_bool,
 )
 from pymc_nnsteps.models.priors import Prior
 
@@ -99,25 +98,6 @@ def positive_per_layer(name: str, value: ArrayLike, count: int) -> tuple[float, 
     return given
 
 
-def precisions(name: str, value: ArrayLike | None, fan_in: Sequence[int]) -> tuple[float, ...]:
-    """Prior precision of each layer; None is its number of inputs, ``lambda^(l) = d_l``."""
-    if value is None:
-        return tuple(float(width) for width in fan_in)
-    return positive_per_layer(name, value, len(fan_in))
-
-
-def bias_precisions(
-    bias: bool, bias_precision: ArrayLike | None, fan_in: Sequence[int]
-) -> tuple[float | None, ...]:
-    """Prior precision of each layer's biases, None where a layer has none."""
-    require_bool("bias", bias)
-    if bias:
-        return precisions("bias_precision", bias_precision, fan_in)
-    if bias_precision is not None:
-        raise ValueError("bias_precision has no meaning with bias=False; leave one of them out.")
-    return (None,) * len(fan_in)
-
-
 def floating(number: float) -> NDArray[np.floating]:
     """A number in ``floatX``; PyTensor would store some Python floats, as 0.5, in float32."""
     return np.asarray(number, dtype=config.floatX)
@@ -126,30 +106,6 @@ def floating(number: float) -> NDArray[np.floating]:
 def standard_deviation(variance: float) -> NDArray[np.floating]:
     """Square root in ``floatX``."""
     return floating(variance**0.5)
-
-
-def dense(
-    layer: int,
-    inputs: TensorVariable,
-    *,
-    shape: tuple[int, int],
-    dims: tuple[str, str],
-    weight_precision: float,
-    bias_precision: float | None,
-) -> TensorVariable:
-    """Add a layer's weights (fan_out, fan_in) and biases; return ``F = X W^T + b``.
-
-    ``W_ai ~ N(0, 1/lambda_W)``, ``b_a ~ N(0, 1/lambda_b)``.
-    """
-    weights = pm.Normal(
-        f"W{layer}", 0.0, standard_deviation(1 / weight_precision), shape=shape, dims=dims
-    )
-    mean = inputs @ weights.T
-    if bias_precision is None:
-        return mean
-    return mean + pm.Normal(
-        f"b{layer}", 0.0, standard_deviation(1 / bias_precision), shape=shape[:1], dims=dims[0]
-    )
 
 
 OneNoise = float | Literal["learnt", "network"] | Prior
@@ -173,9 +129,9 @@ def variances(
     sigma: Noise | None,
     counts: Mapping[str, tuple[int, str]],
     *,
-    observed: bool = True,
-    needed: bool = True,
-    default: OneNoise = DEFAULT_NOISE,
+    observed: bool,
+    needed: bool,
+    default: OneNoise,
 ) -> Variances:
     """Variance of each noise of a network, by its kind; ``"output"`` has one.
 

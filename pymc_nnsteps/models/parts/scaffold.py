@@ -117,6 +117,10 @@ def _row_data(name: str, given: object, n_obs: int) -> NDArray[Any]:
     return values.astype(config.floatX)
 
 
+USUAL = (0.01, 100.0)
+"""Least standard deviation and largest root mean square of a column that are not warned of."""
+
+
 class Scaffold:
     """Data of a network with these hidden layers, and the dimensions of all its layers."""
 
@@ -145,8 +149,15 @@ class Scaffold:
         units = tuple(dim.length for dim in self.dims.values())
         self.stack = Stack(units, tuple(self.dims), "obs")
 
-    def add(self, build: Build, more_dims: Mapping[str, Dim] | None = None) -> pm.Model:
-        """Add the network to the model whose context is open, or to a new one."""
+    def add(
+        self,
+        build: Build,
+        more_dims: Mapping[str, Dim] | None = None,
+        usual: tuple[float, float] = USUAL,
+        usual_targets: tuple[float, float] | None = None,
+    ) -> pm.Model:
+        """Add the network to the model whose context is open, or to a new one; look at scales."""
+        warn_of_scales(self.inputs, self.response.real, usual, usual_targets)
         layers.require_size(self.stack.units, self.n_obs)
         dims = self.inputs.dims("feature") | self.dims | self.response.dims | dict(more_dims or {})
 
@@ -164,15 +175,13 @@ PACKAGE = str(Path(__file__).parents[2])
 def warn_of_scales(
     inputs: Inputs,
     targets: NDArray[Any] | None,
-    *,
-    usual: tuple[float, float] = (0.01, 100.0),
+    usual: tuple[float, float] = USUAL,
     usual_targets: tuple[float, float] | None = None,
     name: str = "X",
 ) -> None:
     """Warn the package's caller of constant data, and of columns whose scale is far from 1.
 
     Single constant columns of inputs, and small ones such as rare indicators, are no reason.
-    ``usual`` are the least standard deviation and the largest root mean square of a column.
     """
     found = [_problem(name, inputs.values, usual, inputs.features, all_constant=True)]
     if targets is not None:
@@ -199,7 +208,12 @@ def _problem(
             f"{name} is constant in {constant.sum()} of {len(constant)} columns (column "
             f"{columns[first]}: {values[0, first]:.3g}); a constant carries no information."
         )
-    spread, typical, mean, shared = np.transpose([_moments(column) for column in values.T])
+    # Standard deviations and root mean squares that do not overflow, means, shares of medians.
+    size = np.maximum(np.abs(values).max(axis=0), np.finfo(values.dtype).tiny)
+    unit = values / size
+    spread, mean = unit.std(axis=0) * size, unit.mean(axis=0) * size
+    typical = np.sqrt(np.square(unit).mean(axis=0)) * size
+    shared = (values == np.median(values, axis=0)).mean(axis=0)
     far = np.flatnonzero(~constant & ((spread < least) & (shared < 0.5) | (typical > largest)))
     if not len(far):
         return None
@@ -209,14 +223,6 @@ def _problem(
         f"{columns[first]}: standard deviation {spread[first]:.3g}, mean {mean[first]:.3g}); "
         "the default priors are for standardised data."
     )
-
-
-def _moments(column: NDArray[Any]) -> tuple[float, float, float, float]:
-    """Standard deviation, root mean square, mean, and the share of values that are the median."""
-    size = max(np.abs(column).max(), np.finfo(column.dtype).tiny)
-    unit = column / size
-    shared = (column == np.median(column)).mean()
-    return unit.std() * size, np.sqrt(np.square(unit).mean()) * size, unit.mean() * size, shared
 
 
 BEGIN = 'a block is a part of a model: call it inside of "with pm.Model():"'
@@ -274,7 +280,7 @@ class NetworkBlock:
             self.dims[unit_dims[0]] = Dim(units[0], self.table.features)
         self.output_dims = None if row_dim is None else (row_dim, output_dim)[:n_axes]
 
-    def add(self, network: Network, usual: tuple[float, float] = (0.01, 100.0)) -> TensorVariable:
+    def add(self, network: Network, usual: tuple[float, float] = USUAL) -> TensorVariable:
         """Add a network to the model of the context, and return its output, named as the inputs."""
         model = model_or_context(None, BEGIN)
         known = {name: Dim(int(length.eval())) for name, length in model.dim_lengths.items()}
@@ -287,7 +293,7 @@ class NetworkBlock:
             labels = self.dims[feature].labels or model.coords.get(feature)
             inputs = Inputs(self.inputs.eval(mode=ONCE), labels)
             if (inputs.values != inputs.values[:1]).any():  # otherwise they hold a place
-                warn_of_scales(inputs, None, usual=usual, name="x")
+                warn_of_scales(inputs, None, usual, name="x")
         add_dims(model, self.dims)
         with pm.Model(name=self.name):
             outputs = self._outputs(network)
