@@ -74,7 +74,6 @@ TESTED_IN = {
     "steps/test_networks": ["network/functional"],
     "laws/test_piecewise": ["network/activations"],
     "prediction/test_forward": ["prediction/blocks"],
-    "prediction/test_new_inputs": ["prediction/columns"],
     "prediction/test_log_likelihood": ["prediction/integration"],
     "prediction/test_kinds": ["prediction/laws"],
     "random/test_piecewise_normal": ["random/two_pieces"],

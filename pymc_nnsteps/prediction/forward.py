@@ -133,8 +133,8 @@ def forward_pass(
             _require_first(describe(y), follow_rows(parameters(y)[0], known, mean_of_layer)[1])
         return computed
 
-    stand_ins = _stand_ins(network, [output], lengths)
-    others = _without_rows(model, stand_ins, [output]) | {e: (e, Rows(0)) for e in noise}
+    stand_ins, others = _stand_ins(network, [output], lengths)
+    others |= {each: (each, Rows(0)) for each in noise}
     complaint = f"predict cannot tell what {name} computes from each row of {describe(container)}"
     computed, rows = _by_rows(read, others, network, dtype, complaint)
     if computed.ndim > 2:
@@ -166,8 +166,7 @@ def noisy_pass(
     latents = [z for z in network.latents if z is not child and depends_on(y, {z}, completed)]
     read_as = {rv: network.layer(rv) for rv in latents}
     noise = {rv: _noise(model, rv, layer.noise) for rv, layer in read_as.items()}
-    stand_ins = _stand_ins(network, stated, lengths)
-    others = _without_rows(model, stand_ins, stated)
+    stand_ins, others = _stand_ins(network, stated, lengths)
     normal = *of_inputs, *(kinds["normal"] for kinds in noise.values() if "normal" in kinds)
     uniform = tuple(kinds["uniform"] for kinds in noise.values() if "uniform" in kinds)
     others |= {each: (each, Rows(0)) for each in [*normal, *uniform]}
@@ -251,28 +250,23 @@ def _entering[V: Variable](
 
 def _stand_ins(
     network: Network, outputs: Sequence[TensorVariable], lengths: Lengths
-) -> dict[TensorVariable, TensorVariable]:
-    """Symbolic stand-ins of weights, and of what has been learnt, for outputs to be computed."""
-    targets = targets_of(network.model, network.response).intersection(graph_inputs(outputs))
-    learnt = _learnt(network.model, targets, network.inputs)
-    return {
-        variable: stand_in_for(network.model, variable, lengths.get(variable))
-        for variable in [*network.weights, *learnt]
+) -> tuple[dict[TensorVariable, TensorVariable], Known]:
+    """Stand-ins of weights, and of what has been learnt, for outputs to be computed; without rows.
+
+    Differences from a mean are from that of known entries.
+    """
+    model = network.model
+    targets = targets_of(model, network.response).intersection(graph_inputs(outputs))
+    stand_ins = {
+        variable: stand_in_for(model, variable, lengths.get(variable))
+        for variable in [*network.weights, *_learnt(model, targets, network.inputs)]
     }
-
-
-def _without_rows(
-    model: pm.Model,
-    stand_ins: Mapping[TensorVariable, TensorVariable],
-    outputs: Sequence[TensorVariable],
-) -> Known:
-    """Stand-ins to follow rows with; differences from a mean are from that of known entries."""
     known: Known = {variable: (stand_in, None) for variable, stand_in in stand_ins.items()}
     for variable, stand_in in stand_ins.items():
         for difference in differences(outputs, variable):
             if (n := length_of(model, variable, 0)) is not None:
                 known[difference] = (about_mean_of_first(stand_in, n), None)
-    return known
+    return stand_ins, known
 
 
 def stand_in_for(

@@ -43,10 +43,9 @@ from pymc_nnsteps.graphs.rows import follow_rows
 from pymc_nnsteps.graphs.search import depends_on, parameters, unwrapped
 from pymc_nnsteps.graphs.shapes import length_of
 from pymc_nnsteps.graphs.values import substitute
-from pymc_nnsteps.prediction.columns import categories_of
 from pymc_nnsteps.prediction.forward import ForwardPass, stand_in_for
 from pymc_nnsteps.prediction.posterior import stored_draws
-from pymc_nnsteps.prediction.row_data import Known, RowData, own_rows, with_rows
+from pymc_nnsteps.prediction.row_data import Known, RowData, categories_of, own_rows, with_rows
 from pymc_nnsteps.tables import Table, as_array, listed
 
 
@@ -92,19 +91,23 @@ def picked_entries(
     """Entries that new rows pick of arrays; those that pick indices of others come first."""
     inputs = list(rows.values())
     own = [own_rows(data).astype(new.dtype) for data, new in zip(rows, values, strict=True)]
-    for node in io_toposort([], outputs):
-        if not isinstance(node.op, AdvancedSubtensor):
-            continue
-        array: Any = node.inputs[0]
-        entries: Any = node.outputs[0]
-        for axis, index in enumerate(indices_from_subtensor(node.inputs[1:], node.op.idx_list)):
-            if isinstance(index, slice) or not depends_on(index, set(inputs)):
-                continue
+    for entries, array, axis, index in _indexed(outputs):
+        if depends_on(index, set(inputs)):
             function = pytensor.function(
                 inputs, uncast(index, inputs), on_unused_input="ignore", mode="FAST_COMPILE"
             )
             length = array.type.shape[axis]
             yield PickedEntries(entries, array, axis, length, function(*values), function(*own))
+
+
+def _indexed(variables: Sequence[Variable]) -> Iterator[tuple[Any, Any, int, Variable]]:
+    """Entries that arrays of indices pick, what of, along which axis, and the indices."""
+    for node in io_toposort([], variables):
+        if isinstance(node.op, AdvancedSubtensor):
+            array, *rest = node.inputs
+            for axis, index in enumerate(indices_from_subtensor(rest, node.op.idx_list)):
+                if not isinstance(index, slice):
+                    yield node.outputs[0], array, axis, index
 
 
 def uncast(index: Variable, inputs: Sequence[Variable]) -> Variable:
@@ -207,13 +210,10 @@ def numbers_groups(model: pm.Model, data: Variable) -> bool:
 
 def _picked(model: pm.Model, data: Variable) -> Iterator[tuple[Any, int]]:
     """Arrays of which data pick entries, and along which axis."""
-    for part in ancestors([*model.basic_RVs, *model.deterministics, *model.potentials]):
-        if part.owner is None or not isinstance(part.owner.op, AdvancedSubtensor):
-            continue
-        array, *rest = part.owner.inputs
-        for axis, index in enumerate(indices_from_subtensor(rest, part.owner.op.idx_list)):
-            if not isinstance(index, slice) and uncast(index, [data]) is data:
-                yield array, axis
+    stated = [*model.basic_RVs, *model.deterministics, *model.potentials]
+    for _, array, axis, index in _indexed(stated):
+        if uncast(index, [data]) is data:
+            yield array, axis
 
 
 def labels_of_groups(model: pm.Model, data: Variable) -> Sequence[object]:
@@ -247,19 +247,17 @@ def lengths_with_new_groups(
 ) -> dict[TensorVariable, int]:
     """Free variables that have to have more entries, and how many with these."""
     stand_ins = set(weights.values())
-    lengths: dict[Variable, int] = {}
-    n_known: dict[Variable, int] = {}
     new: dict[Variable, set[int]] = {}
+    n_known: dict[Variable, int] = {}
     picked = []
     for each in picked_entries(outputs, rows, values):
         picked.append(each.entries)
-        length = 1 + int(each.new.max(initial=-1))
-        if each.length is not None and length > each.length:
+        numbers = each.new[each.new >= (np.inf if each.length is None else each.length)]
+        if each.length is not None and numbers.size:
             for effect in _effects(argument, each.array, each.axis, stand_ins):
-                lengths[effect] = max(length, lengths.get(effect, 0))
-                counted = each.new[each.new >= each.length].astype(int)
-                new.setdefault(effect, set()).update(counted.tolist())
+                new.setdefault(effect, set()).update(numbers.astype(int).tolist())
                 n_known[effect] = each.length
+    lengths = {effect: 1 + max(numbers) for effect, numbers in new.items()}
     for effect, numbers in new.items():
         others = (n for n in range(n_known[effect], lengths[effect]) if n not in numbers)
         if absent := list(islice(others, 6)):

@@ -27,7 +27,6 @@ from pymc_nnsteps.graphs.search import depends_on, parameters
 from pymc_nnsteps.graphs.values import substitute
 from pymc_nnsteps.kernels.threads import one_thread
 from pymc_nnsteps.prediction.blocks import evaluate
-from pymc_nnsteps.prediction.columns import read_rows
 from pymc_nnsteps.prediction.forward import (
     ForwardPass,
     Lengths,
@@ -55,7 +54,7 @@ from pymc_nnsteps.prediction.posterior import (
     thinned,
     unstacked,
 )
-from pymc_nnsteps.prediction.row_data import RowData, given_rows, own_rows, rows_of
+from pymc_nnsteps.prediction.row_data import RowData, given_rows, own_rows, read_rows, rows_of
 from pymc_nnsteps.tables import (
     Table,
     is_table,

@@ -59,18 +59,14 @@ def require_size(units: Sequence[int], n_obs: int) -> None:
 
 def require_resolved(variance: float, name: str, given: object) -> None:
     """Check that a noise variance is not lost in rounding beside squares of order 1."""
-    epsilon = np.finfo(config.floatX).eps
-    if variance < epsilon:
-        raise ValueError(
-            f"{name} is too small: a variance below {epsilon:.2g} is lost in the rounding of "
-            f"{config.floatX}; got {given!r}."
-        )
-    largest = np.finfo(config.floatX).max
-    if variance > largest:
-        raise ValueError(
-            f"{name} is too large: a variance above {largest:.2g} is infinite in {config.floatX}; "
-            f"got {given!r}."
-        )
+    limits = np.finfo(config.floatX)
+    wrong = ""
+    if variance < limits.eps:
+        wrong = f"small: a variance below {limits.eps:.2g} is lost in the rounding of"
+    elif variance > limits.max:
+        wrong = f"large: a variance above {limits.max:.2g} is infinite in"
+    if wrong:
+        raise ValueError(f"{name} is too {wrong} {config.floatX}; got {given!r}.")
 
 
 def per_layer(name: str, value: ArrayLike, count: int, kind: str | None) -> tuple[float, ...]:
