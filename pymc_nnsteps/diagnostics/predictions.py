@@ -240,7 +240,9 @@ def _draw(
     from arviz_plots import visuals
     from arviz_plots.plot_collection import PlotCollection
 
-    colors, widths = zip(*(STYLES[each.partition("% ")[2] or each] for each in curves), strict=True)
+    colors, widths = zip(
+        *(STYLES[each.partition("% ")[2] or each] for each in map(str, curves)), strict=True
+    )
     styled = {"aes": {"color": ["band"], "width": ["band"]}, "color": colors, "width": widths}
     lines = xr.Dataset({name: ("band", np.zeros(len(curves)))}, {"band": list(curves)})
     plot = PlotCollection.wrap(lines, **{"cols": ["__variable__"], **styled} | options)

@@ -40,7 +40,6 @@ from pymc_nnsteps.models.parts.layers import Noise, Variance, noisy
 from pymc_nnsteps.models.parts.likelihoods import (
     OfNoisyLayers,
     Start,
-    observe_noisy,
 )
 from pymc_nnsteps.models.parts.scaffold import Response, warn_of_scales
 
@@ -164,9 +163,8 @@ def intermediate_noise_cnn(
         inputs = pm.Data("inputs", images, dims=dims)
         seen = found.add()
         with beginning(start):
-            z = network.mean(inputs if images.ndim == 4 else inputs[:, None])
-            [variance] = network.delta["output"]
-            observe_noisy(likelihood, network.last, z, variance, seen, start)
+            x = inputs if images.ndim == 4 else inputs[:, None]
+            network.observe(likelihood, x, seen, start)
 
     every_dim = _dims(image, maps, network.stack, found.outputs) | found.dims
     return add_rehearsed(build, every_dim, len(images))

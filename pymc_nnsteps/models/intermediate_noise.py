@@ -13,7 +13,6 @@ conditional distribution is then known, the posterior can be sampled exactly, la
 """
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -24,7 +23,6 @@ from pytensor.tensor import TensorVariable
 from pymc_nnsteps.activations import Activation
 from pymc_nnsteps.models.blocks.hierarchical import varying_noise
 from pymc_nnsteps.models.blocks.intermediate_noise import NoisyLayers
-from pymc_nnsteps.models.parts import likelihoods
 from pymc_nnsteps.models.parts.context import recorded
 from pymc_nnsteps.models.parts.data import Missing
 from pymc_nnsteps.models.parts.layers import DEFAULT_NOISE, Noise, without_network
@@ -188,16 +186,9 @@ def intermediate_noise_mlp(
             'scale of utilities; "network" is for real targets.'
         )
     varying = varying_noise(varies, scaffolding.stack, noise_network, start)
+    vary = None if varying is None else varying.vary
 
     def build(x: TensorVariable, seen: ObservedData) -> None:
-        likelihoods.observe_noisy(
-            likelihood,
-            network.last,
-            network.mean(x),
-            network.delta["output"][0],
-            seen,
-            start,
-            None if varying is None else partial(varying.vary, x),
-        )
+        network.observe(likelihood, x, seen, start, vary)
 
     return scaffolding.add(build, {} if varying is None else varying.dims)

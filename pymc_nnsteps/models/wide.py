@@ -30,7 +30,7 @@ from pytensor.tensor import TensorVariable
 from pymc_nnsteps.activations import AnyActivation
 from pymc_nnsteps.arguments import is_word, require_bool
 from pymc_nnsteps.models.blocks.wide import WideLayers
-from pymc_nnsteps.models.parts import data, readout
+from pymc_nnsteps.models.parts import readout
 from pymc_nnsteps.models.parts.context import Dim, recorded
 from pymc_nnsteps.models.parts.data import Missing, Observed
 from pymc_nnsteps.models.parts.layers import known_sigma
@@ -178,8 +178,16 @@ def wide_mlp(
     network = WideLayers(stack, activation, weight_var, bias_var, readout_var)
     require_bool("reparametrize", reparametrize)
     varies = is_word(sigma, "network")
-    if reparametrize:
-        _require_reparametrisable(likelihood, varies, response.targets)
+    for what, is_given in (
+        (f'likelihood="{likelihood}"', likelihood != "normal"),
+        ('sigma="network"', varies),
+        ("y with missing values", response.targets.missing.any()),
+    ):
+        if reparametrize and is_given:
+            raise ValueError(
+                f"{what} does not allow the readout to be reparametrised, which takes noise of one "
+                "standard deviation and all targets; pass reparametrize=False."
+            )
     known = known_sigma(sigma)
     scale = SIGMA if known is None else known
     n_columns = stack.units[-2] + network.has_bias
@@ -200,24 +208,6 @@ def wide_mlp(
             response.law.observe(f, seen)
 
     return scaffolding.add(build, {"readout": Dim(n_columns)} if reparametrize else {})
-
-
-def _require_reparametrisable(likelihood: str, varies: bool, targets: data.Targets) -> None:
-    if likelihood != "normal":
-        raise ValueError(
-            f'likelihood="{likelihood}" does not allow the readout to be reparametrised; '
-            "pass reparametrize=False."
-        )
-    if varies:
-        raise ValueError(
-            'sigma="network" varies with the inputs, but the readout is reparametrised by '
-            "noise that does not; pass reparametrize=False."
-        )
-    if targets.missing.any():
-        raise ValueError(
-            "y has missing values, but the readout is reparametrised by all of them; pass "
-            "reparametrize=False."
-        )
 
 
 def _whitened_readout(

@@ -48,15 +48,12 @@ from pymc_nnsteps.prediction.posterior import stored_draws
 from pymc_nnsteps.prediction.row_data import Known, RowData, categories_of, own_rows, with_rows
 from pymc_nnsteps.tables import Table, as_array, listed
 
+Arrays = Sequence[NDArray[Any]]
 
-def require_entries(
-    argument: str,
-    outputs: Sequence[TensorVariable],
-    rows: RowData,
-    values: Sequence[NDArray[Any]],
-) -> None:
+
+def require_entries(argument: str, network: ForwardPass, rows: Arrays) -> None:
     """Check that inputs which pick entries of a variable pick those that there are."""
-    for picked in picked_entries(outputs, rows, values):
+    for picked in picked_entries(network, rows):
         length, new, old = picked.length, picked.new, picked.old
         strange = (new != np.rint(new)) & np.all(old == np.rint(old))
         strange |= (new < 0) & np.all(old >= 0)
@@ -85,19 +82,17 @@ class PickedEntries:
     old: NDArray[Any]
 
 
-def picked_entries(
-    outputs: Sequence[TensorVariable], rows: RowData, values: Sequence[NDArray[Any]]
-) -> Iterator[PickedEntries]:
+def picked_entries(network: ForwardPass, rows: Arrays) -> Iterator[PickedEntries]:
     """Entries that new rows pick of arrays; those that pick indices of others come first."""
-    inputs = list(rows.values())
-    own = [own_rows(data).astype(new.dtype) for data, new in zip(rows, values, strict=True)]
-    for entries, array, axis, index in _indexed(outputs):
+    inputs = list(network.rows.values())
+    own = [own_rows(data).astype(new.dtype) for data, new in zip(network.rows, rows, strict=True)]
+    for entries, array, axis, index in _indexed(network.parameters):
         if depends_on(index, set(inputs)):
             function = pytensor.function(
                 inputs, uncast(index, inputs), on_unused_input="ignore", mode="FAST_COMPILE"
             )
             length = array.type.shape[axis]
-            yield PickedEntries(entries, array, axis, length, function(*values), function(*own))
+            yield PickedEntries(entries, array, axis, length, function(*rows), function(*own))
 
 
 def _indexed(variables: Sequence[Variable]) -> Iterator[tuple[Any, Any, int, Variable]]:
@@ -239,23 +234,19 @@ def _numbered(model: pm.Model, array: Any, axis: int) -> list[tuple[Any, int]]:
 
 
 def lengths_with_new_groups(
-    argument: str,
-    outputs: Sequence[TensorVariable],
-    weights: Weights,
-    rows: RowData,
-    values: Sequence[NDArray[Any]],
+    argument: str, network: ForwardPass, rows: Arrays
 ) -> dict[TensorVariable, int]:
     """Free variables that have to have more entries, and how many with these."""
-    stand_ins = set(weights.values())
+    stand_ins = set(network.weights.values())
     new: dict[Variable, set[int]] = {}
     n_known: dict[Variable, int] = {}
     picked = []
-    for each in picked_entries(outputs, rows, values):
+    for each in picked_entries(network, rows):
         picked.append(each.entries)
-        numbers = each.new[each.new >= (np.inf if each.length is None else each.length)]
-        if each.length is not None and numbers.size:
+        beyond = each.new[each.new >= (np.inf if each.length is None else each.length)]
+        if each.length is not None and beyond.size:
             for effect in _effects(argument, each.array, each.axis, stand_ins):
-                new.setdefault(effect, set()).update(numbers.astype(int).tolist())
+                new.setdefault(effect, set()).update(beyond.astype(int).tolist())
                 n_known[effect] = each.length
     lengths = {effect: 1 + max(numbers) for effect, numbers in new.items()}
     for effect, numbers in new.items():
@@ -266,13 +257,14 @@ def lengths_with_new_groups(
                 f"none of {', '.join(map(str, absent[:5]))}{', ...' if absent[5:] else ''}; number "
                 f"new groups consecutively from {n_known[effect]}."
             )
-    used_otherwise = set(ancestors(outputs, blockers=picked))
+    used_otherwise = set(ancestors(network.parameters, blockers=picked))
     for effect in used_otherwise.intersection(lengths):
         raise ValueError(
             f"{argument} has rows of new groups, but {describe(effect)} enters the output other "
             "than by the entry of each row's group, so that new groups would change it."
         )
-    return {rv: lengths[stand_in] for rv, stand_in in weights.items() if stand_in in lengths}
+    of_weights = network.weights.items()
+    return {rv: lengths[stand_in] for rv, stand_in in of_weights if stand_in in lengths}
 
 
 def draws_with_new_groups(
@@ -368,9 +360,6 @@ def new_entries(
         rng, entries = function(rng, *(each[draw] for each in draws))
         found.append(entries)
     return np.stack(found)
-
-
-Arrays = Sequence[NDArray]
 
 
 def embeddings(model: pm.Model, container: TensorSharedVariable) -> dict[str, TensorVariable]:

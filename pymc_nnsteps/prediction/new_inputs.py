@@ -237,9 +237,7 @@ def _predicted(
 
     def evaluated(rows: Sequence[NDArray[Any]], draws: Sequence[NDArray[Any]]) -> NDArray[Any]:
         if not isinstance(network, NoisyPass):
-            inputs, weights = list(network.rows.values()), list(network.weights.values())
-            at = weights, draws, rows, n_draws, progressbar, network.normal, rng
-            return evaluate(network.parameters[0], inputs, *at)
+            return evaluate(network, rows, draws, n_draws, rng, progressbar)
         seed = int(rng.integers(2**63))
         if kind == "probability":
             return predicted_probabilities(
@@ -373,11 +371,9 @@ def _at(
     network = read(values.dtype, lengths, gaps)
     rows = rows_of(argument, network.rows, container, values, others, tables)
     if sample_new_groups:
-        lengths = lengths_with_new_groups(
-            argument, network.parameters, network.weights, network.rows, rows
-        )
+        lengths = lengths_with_new_groups(argument, network, rows)
         network = read(values.dtype, lengths, gaps)
-    require_entries(argument, network.parameters, network.rows, rows)
+    require_entries(argument, network, rows)
     return table, rows, network, lengths
 
 

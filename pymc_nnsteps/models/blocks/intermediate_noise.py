@@ -3,7 +3,7 @@
 The equations are in :mod:`~pymc_nnsteps.models.intermediate_noise`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pymc as pm
@@ -18,11 +18,13 @@ from pymc_nnsteps.models.parts.layers import (
     DEFAULT_NOISE,
     Noise,
     OneNoise,
+    noise_scale,
     noisy,
     variances,
 )
-from pymc_nnsteps.models.parts.likelihoods import Start
+from pymc_nnsteps.models.parts.likelihoods import LIKELIHOODS, ObservedData, Start
 from pymc_nnsteps.models.parts.scaffold import NetworkBlock
+from pymc_nnsteps.models.priors import Prior
 
 
 def intermediate_noise(
@@ -147,6 +149,36 @@ class NoisyLayers:
         if variance == 0:
             return mean
         return noisy(self.last, mean, variance, self.stack.row_dims(self.stack.n_layers))
+
+    def observe(
+        self,
+        likelihood: str,
+        x: TensorVariable,
+        seen: ObservedData,
+        start: Start,
+        vary: Callable[..., TensorVariable] | None = None,
+    ) -> None:
+        """Add the layers to the model, and what is observed of the last pre-activations.
+
+        ``vary`` leads from the inputs, the standard deviation and the dimensions of targets to the
+        standard deviation of each row.
+        """
+        law, mean, [variance] = LIKELIHOODS[likelihood], self.mean(x), self.delta["output"]
+        if likelihood == "normal":
+            scale = noise_scale("y", variance)
+            law.observe(seen.f(mean), seen, vary(x, scale, seen.dims) if vary else scale)
+        elif law.any_network:
+            if variance != 0:
+                mean = noisy(self.last, mean, variance, ("obs", "output"))
+            law.observe(seen.named(mean), seen)
+        elif isinstance(variance, Prior):
+            raise ValueError(
+                f'noise of the output cannot be learnt with likelihood="{likelihood}", which '
+                "does not identify the scale of utilities; pass a mapping with a number as its "
+                '"output".'
+            )
+        else:
+            law.observe(mean, seen, self.last, variance, start)
 
     @property
     def last(self) -> str:

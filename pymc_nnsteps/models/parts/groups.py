@@ -1,23 +1,9 @@
 """Groups of a hierarchical network's parameters: their names, and the connections they make.
 
-Layers are called ``i`` (inputs), ``h1``, ``h2``, ... (hidden) and ``o`` (outputs), and a group by
-what it is and where it stands, as in the Flexible Bayesian Modelling software:
-
-==================  ==================================================================
-key                 group
-==================  ==================================================================
-``ih1``, ``h1h2``,  weights from one layer to a later one: ``ih2``, ``io``, ``h1o``
-``h2o``, ...        and ``h1h3`` skip layers
-``bh1``, ``bo``     biases of a layer
-``ti``, ``th1``     offsets, added to a layer's values before they are passed on
-``ah1``, ``ao``     adjustments of a layer's units, given by their shape ``alpha``
-``noise``           of real targets
-``h1s``, ...        weights to the logarithm of the noise, where it varies with the inputs
-==================  ==================================================================
-
-Without numbers the keys of hidden layers stand for a plain network of any depth: ``ih`` leads
-into the first hidden layer, ``hh`` from each to the next, ``ho`` from the last to the outputs,
-``hs`` to the logarithm of the noise, and ``bh``, ``th`` and ``ah`` belong to all of them.
+Layers are called ``i`` (inputs), ``h1``, ``h2``, ... (hidden), ``o`` (outputs) and ``s`` (logarithm
+of the noise), and a group by what it is and where it stands: ``h1h2`` for weights, ``bh1`` for
+biases. The keys are those of :func:`~pymc_nnsteps.hierarchical_mlp`; without numbers they stand for
+a plain network of any depth.
 """
 
 import math
