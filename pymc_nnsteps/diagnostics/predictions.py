@@ -176,8 +176,7 @@ def plot_predictions(
     draw_large(options, backend, 1)
     curves = curves.map(lambda curve: axes.values(target, curve))
     if column.levels is not None:
-        curves = as_bars(curves, "point")
-        points, curves = curves["x"].values, curves.drop_vars("x")
+        points, curves = as_bars(curves, "point")
     seen = None if seen is None else axes.values(target, seen)
     plot = _draw(column.name, points, curves, axes.values(column.name, x), seen, options)
     ticks = {column.name: ticks_of(axes.values(column.name, x), column.levels)}

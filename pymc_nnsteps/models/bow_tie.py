@@ -33,7 +33,6 @@ from pymc_nnsteps.models.blocks.bow_tie import (
     BowTieLayers,
     begin_at_data,
     inverse_gamma,
-    noise_scale,
 )
 from pymc_nnsteps.models.blocks.hierarchical import varying_noise
 from pymc_nnsteps.models.parts.context import recorded
@@ -214,7 +213,7 @@ def bow_tie(
     def build(x: TensorVariable, seen: ObservedData) -> None:
         z = network(x)
         if likelihood == "normal":
-            scale = noise_scale(stack.n_layers, prior, stack) if sd is None else floating(sd)
+            scale = network.noise_scale(stack.n_layers, prior) if sd is None else floating(sd)
             scale = scale if varying is None else varying.vary(x, scale, seen.dims)
             response.law.observe(seen.f(z), seen, scale)
         else:

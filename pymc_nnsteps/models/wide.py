@@ -228,7 +228,7 @@ def _whitened_readout(
     rows = targets if targets.ndim == 1 else targets.T
     integrate_out = readout.by_rows if few_rows else readout.by_columns
     theta = integrate_out(scaled, network.bias_var, sigma, rows, phi)
-    W = pm.Deterministic(f"W{last}", theta[:, :fan_in], dims=stack.weight_dims(last))
+    W = pm.Deterministic(f"W{last}", theta[:, :fan_in], dims=stack.of_weights(last)[1])
     if not network.has_bias:
         return W, None
     return W, pm.Deterministic(f"b{last}", theta[:, -1], dims="output")
@@ -242,7 +242,7 @@ def _noise(
     if not varies:
         return sd
     stack = network.stack
-    shape, dims = stack.weight_shape(stack.n_layers), stack.weight_dims(stack.n_layers)
+    shape, dims = stack.of_weights(stack.n_layers)
     W = pm.Normal("W_noise", shape=shape, dims=dims)
     b = pm.Normal("b_noise", shape=shape[:1], dims=dims[:1])
     log_variation = b + pm.Normal("omega") * (scaled @ W.T)

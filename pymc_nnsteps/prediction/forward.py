@@ -10,7 +10,6 @@ observed (:mod:`.laws`), or of its log density. Otherwise there is no prediction
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -28,7 +27,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.affine import affine
 from pymc_nnsteps.graphs.centred import about_mean_of_first, differences
-from pymc_nnsteps.graphs.errors import NotConjugate, declined_as
+from pymc_nnsteps.graphs.errors import declined_as, known_or_none
 from pymc_nnsteps.graphs.known import describe, distribution, has_law
 from pymc_nnsteps.graphs.row_axes import MixesRows, Rows
 from pymc_nnsteps.graphs.rows import follow_rows, require_aligned
@@ -391,12 +390,11 @@ def _linear(
     latents: Mapping[TensorVariable, Layer],
 ) -> list[TensorVariable]:
     """Latents, normal given gates, that enter the law of ``child`` by an affine mean alone."""
-    mean, sigma = stated
+    (mean, sigma), free = stated, model.basic_RVs
     found: list[TensorVariable] = []
     for rv, layer in latents.items():
-        alone = children(model, rv) == (child,) and not depends_on(sigma, {rv}, model.basic_RVs)
+        alone = children(model, rv) == (child,) and not depends_on(sigma, {rv}, free)
         if alone and not isinstance(layer, Gates):
-            with suppress(NotConjugate):
-                affine(mean, {*found, rv}, model.basic_RVs)
-                found.append(rv)
+            read = known_or_none(affine, mean, {*found, rv}, free)
+            found += [] if read is None else [rv]
     return found

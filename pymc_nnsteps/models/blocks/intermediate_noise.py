@@ -196,8 +196,7 @@ class NoisyLayers:
 
     def _linear_map(self, number: int, x: TensorVariable) -> TensorVariable:
         layer = len(self.maps) + number
-        shape, dims = self.stack.weight_shape(number), self.stack.weight_dims(number)
-        W, b = self.parameters(layer, shape, dims)
+        W, b = self.parameters(layer, *self.stack.of_weights(number))
         return x @ W.T if b is None else x @ W.T + b
 
     def parameters(

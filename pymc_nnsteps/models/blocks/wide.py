@@ -116,7 +116,7 @@ class WideLayers:
 
     def weights(self, layer: int) -> tuple[TensorVariable, TensorVariable | None]:
         """Add the standard normal weights and biases of a layer to the model."""
-        shape, dims = self.stack.weight_shape(layer), self.stack.weight_dims(layer)
+        shape, dims = self.stack.of_weights(layer)
         W = pm.Normal(f"W{layer}", shape=shape, dims=dims)
         return W, pm.Normal(f"b{layer}", shape=shape[:1], dims=dims[:1]) if self.has_bias else None
 

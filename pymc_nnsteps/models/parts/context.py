@@ -162,13 +162,10 @@ class Stack:
         """Number of layers of weights."""
         return len(self.units) - 1
 
-    def weight_shape(self, layer: int) -> tuple[int, int]:
-        """Shape (fan_out, fan_in) of the weights that lead into a layer."""
-        return self.units[layer], self.units[layer - 1]
-
-    def weight_dims(self, layer: int) -> tuple[str, str]:
-        """Dimensions of the weights that lead into a layer."""
-        return self.unit_dims[layer], self.unit_dims[layer - 1]
+    def of_weights(self, layer: int) -> tuple[tuple[int, int], tuple[str, str]]:
+        """Shape (fan_out, fan_in) and dimensions of the weights that lead into a layer."""
+        units, dims = self.units, self.unit_dims
+        return (units[layer], units[layer - 1]), (dims[layer], dims[layer - 1])
 
     def row_dims(self, layer: int) -> tuple[str, str] | None:
         """Dimensions of what a layer computes from each row, if they have names."""

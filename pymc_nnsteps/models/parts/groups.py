@@ -7,7 +7,7 @@ a plain network of any depth.
 """
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
@@ -17,6 +17,7 @@ import pytensor.tensor as pt
 from numpy.typing import ArrayLike, NDArray
 from pytensor.tensor import TensorVariable
 
+from pymc_nnsteps.arguments import is_finite_number
 from pymc_nnsteps.models.priors import Prior
 from pymc_nnsteps.tables import listed
 
@@ -142,7 +143,7 @@ def groups(
         for key, index in _by_full_key(connections, keys).items()
     }
     for key in connected:
-        asked = any(key in keys.full_keys(each) for each in given)
+        asked = key in keys.expanded(given)
         priors[key] = _of_connections(key, priors.get(key), asked)
         adjustment = f"a{keys.names[keys.layers[key][0]]}"
         if not key.startswith("t") and adjustment in alphas:
@@ -177,17 +178,14 @@ class _Keys:
             **{f"{kind}h": [kind + layer for layer in hidden] for kind in "bta"},
         }
 
-    def full_keys(self, key: str) -> list[str]:
-        """What a key stands for: itself, if it has numbers."""
-        return self.shorthand.get(key, [key])
-
-    def short_first(self, given: Iterable[str]) -> list[str]:
-        """Keys in an order in which one with numbers comes after those without."""
-        return sorted(given, key=lambda key: key not in self.shorthand)
+    def expanded[Given](self, given: Mapping[str, Given]) -> dict[str, Given]:
+        """What is given by full keys; one with numbers comes before one without."""
+        short_first = sorted(given, key=lambda key: key not in self.shorthand)
+        return {full: given[k] for k in short_first for full in self.shorthand.get(k, [k])}
 
 
 def _by_full_key(connections: Mapping[str, ArrayLike] | None, keys: _Keys) -> dict[str, ArrayLike]:
-    """Connections by full keys; a key with numbers comes before one without."""
+    """Connections by full keys."""
     if connections is None:
         return {}
     if not isinstance(connections, Mapping):
@@ -202,11 +200,7 @@ def _by_full_key(connections: Mapping[str, ArrayLike] | None, keys: _Keys) -> di
             raise ValueError(
                 f"connections has the key {key!r}; groups of this network are {', '.join(known)}."
             )
-    return {
-        each: connections[key]
-        for key in keys.short_first(connections)
-        for each in keys.full_keys(key)
-    }
+    return keys.expanded(connections)
 
 
 def _of_connections(key: str, prior: Prior | None, asked: bool) -> Prior:
@@ -241,9 +235,8 @@ def _chosen(
         )
     chosen: dict[str, Prior | float | None] = {}
     for priors in (DEFAULT_PRIORS, given):
-        for key in keys.short_first(priors):
-            if key in known:
-                chosen.update(dict.fromkeys(keys.full_keys(key), _read(key, priors[key])))
+        read = {key: _read(key, prior) for key, prior in priors.items() if key in known}
+        chosen |= keys.expanded(read)
     for key in ("io", "is"):
         if n_hidden and key not in given:
             chosen.pop(key, None)
@@ -258,7 +251,12 @@ def _read(key: str, given: PriorLike) -> Prior | float | None:
     if given is None:
         return None
     if key.startswith("a"):
-        return _adjustment(key, given)
+        if not is_finite_number(given) or given <= 0:
+            raise ValueError(
+                f"priors[{key!r}] must be a positive number, the shape alpha of adjustments; got "
+                f"{given!r}."
+            )
+        return float(given)
     try:
         prior = (
             given
@@ -274,19 +272,6 @@ def _read(key: str, given: PriorLike) -> Prior | float | None:
     if not key.startswith(("i", "h")):
         _require_no_sources(key, prior)
     return prior
-
-
-def _adjustment(key: str, alpha: PriorLike) -> float:
-    try:
-        number = math.nan if isinstance(alpha, bool) else float(alpha)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        number = math.nan
-    if not 0 < number < math.inf:
-        raise ValueError(
-            f"priors[{key!r}] must be a positive number, the shape alpha of adjustments; "
-            f"got {alpha!r}."
-        )
-    return number
 
 
 def _require_no_sources(key: str, prior: Prior) -> None:
