@@ -5,6 +5,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from inspect import signature
 from numbers import Integral
 from typing import Any, Self
@@ -57,31 +58,20 @@ JUDGED = 100
 _log = logging.getLogger("pymc.nnsteps")
 
 
+@dataclass(eq=False, repr=False)
 class NetworkEstimator(BaseEstimator):
     """Base of the regressor and the classifier: samples a network and predicts new rows."""
 
-    def __init__(
-        self,
-        network: str = "hierarchical",
-        *,
-        hidden: Sequence[int] | None = None,
-        options: Mapping[str, Any] | None = None,
-        draws: int = 200,
-        tune: int = 200,
-        chains: int = 4,
-        n_jobs: int | None = None,
-        random_state: int | np.random.RandomState | None = None,
-        verbose: bool | None = None,
-    ) -> None:
-        self.network = network
-        self.hidden = hidden
-        self.options = options
-        self.draws = draws
-        self.tune = tune
-        self.chains = chains
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
+    network: str = "hierarchical"
+    _: KW_ONLY
+    hidden: Sequence[int] | None = None
+    options: Mapping[str, Any] | None = None
+    draws: int = 200
+    tune: int = 200
+    chains: int = 4
+    n_jobs: int | None = None
+    random_state: int | np.random.RandomState | None = None
+    verbose: bool | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """The state with the model as bytes: ``pickle`` itself does not take models of PyMC."""

@@ -3,7 +3,7 @@
 scikit-learn is an optional dependency: ``pip install "pymc_nnsteps[sklearn]"``.
 """
 
-from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -38,6 +38,7 @@ REAL = (None, "normal", "student_t")
 OF_CLASSES = sorted(name for names in CLASS_LIKELIHOODS.values() for name in names)
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class NetworkRegressor(RegressorMixin, NetworkEstimator):
     """Regression by a Bayesian neural network, with intervals, as a scikit-learn estimator.
 
@@ -108,34 +109,8 @@ class NetworkRegressor(RegressorMixin, NetworkEstimator):
     ['W1', 'W2', 'b1', 'b2', 'noise_X2', 'noise_Z2', 'noise_y']
     """
 
-    def __init__(
-        self,
-        network: str = "hierarchical",
-        *,
-        hidden: Sequence[int] | None = None,
-        sigma: float | Literal["network"] | None = None,
-        likelihood: str | None = None,
-        options: Mapping[str, Any] | None = None,
-        draws: int = 200,
-        tune: int = 200,
-        chains: int = 4,
-        n_jobs: int | None = None,
-        random_state: int | np.random.RandomState | None = None,
-        verbose: bool | None = None,
-    ) -> None:
-        super().__init__(
-            network,
-            hidden=hidden,
-            options=options,
-            draws=draws,
-            tune=tune,
-            chains=chains,
-            n_jobs=n_jobs,
-            random_state=random_state,
-            verbose=verbose,
-        )
-        self.sigma = sigma
-        self.likelihood = likelihood
+    sigma: float | Literal["network"] | None = None
+    likelihood: str | None = None
 
     def fit(
         self,

@@ -60,13 +60,12 @@ TESTED_IN = {
     "models/test_blocks": [
         *("models/blocks/bow_tie", "models/blocks/hierarchical", "models/blocks/wide"),
         "models/blocks/table",
-        *("models/blocks/intermediate_noise", "models/parts/block"),
+        "models/blocks/intermediate_noise",
     ],
     "models/test_convolutional": ["models/parts/convolutions"],
     "models/test_hierarchical": ["models/parts/groups"],
     "models/test_intermediate_noise": [
-        *("models/parts/data", "models/parts/inputs", "models/parts/noise"),
-        "models/parts/scaffold",
+        *("models/parts/data", "models/parts/inputs", "models/parts/scaffold"),
     ],
     "models/test_wide": ["models/parts/readout"],
     "models/test_bow_tie": ["models/parts/shrinkage"],
@@ -75,7 +74,6 @@ TESTED_IN = {
     "steps/test_networks": ["network/functional"],
     "laws/test_piecewise": ["network/activations"],
     "prediction/test_forward": ["prediction/blocks"],
-    "prediction/test_new_inputs": ["prediction/columns"],
     "prediction/test_log_likelihood": ["prediction/integration"],
     "prediction/test_kinds": ["prediction/laws"],
     "random/test_piecewise_normal": ["random/two_pieces"],

@@ -112,10 +112,14 @@ class Diagnosis(Tabulated):
         return f"Not converged: {named}{more}. {self._advice(wanted, short[0][2])}"
 
     def _short(self) -> list[tuple[str, float, float]]:
-        """Quantities that fall short, worst R-hat and effective sample size; the least first."""
-        rows = ((name, row["rhat worst"], row["ess worst"]) for name, row in self._rows().items())
+        """Quantities that fall short, worst R-hat and effective sample size; the least first.
+
+        Those of which all draws are equal have neither.
+        """
+        rows = ((str(name), self._row(values)) for name, values in self.dataset.items())
+        worst = ((n, row["rhat worst"], row["ess worst"]) for n, row in rows if row["points"])
         wanted = WANTED * self.chains
-        short = [row for row in rows if not (row[1] <= LARGEST_RHAT and row[2] >= wanted)]
+        short = [row for row in worst if not (row[1] <= LARGEST_RHAT and row[2] >= wanted)]
         return sorted(short, key=lambda row: row[2])
 
     def _advice(self, wanted: int, least: float) -> str:
@@ -140,11 +144,6 @@ class Diagnosis(Tabulated):
     @override
     def _repr_html_(self) -> str:
         return f"{super()._repr_html_()}<p>{html.escape(self.verdict)}</p>"
-
-    def _rows(self) -> dict[str, dict[str, float]]:
-        """Rows of quantities of which some draws differ."""
-        rows = {str(name): self._row(values) for name, values in self.dataset.items()}
-        return {name: row for name, row in rows.items() if row["points"]}
 
     def _row(self, statistics: xr.DataArray) -> dict[str, float]:
         rhat, ess = (statistics.sel(statistic=name).values for name in ("rhat", "ess_bulk"))
@@ -258,7 +257,10 @@ def diagnose(
     of_units = {rv for units in exchangeable_units(model) for rv in units.axes}
     judged = set(without_latents(model)).difference(rv.name for rv in of_units)
     for rv in model.free_RVs:
-        if rv.name in judged and rv.name in posterior and not _has_hidden_units(model, rv.name):
+        dims = model.named_vars_to_dims.get(rv.name) or ()
+        # Builders and blocks name the dimensions of hidden units so.
+        is_of_units = any(str(dim).rpartition("::")[2].startswith("hidden") for dim in dims)
+        if rv.name in judged and rv.name in posterior and not is_of_units:
             values = posterior[rv.name]
             # Function values have other rows.
             shared = [dim for dim in ("obs", "output") if dim in values.dims]
@@ -279,12 +281,6 @@ def diagnose(
         if log_likelihood is None
         else _modes(*(x.transpose(*SAMPLES, ...).values for x in (log_likelihood, f))),
     )
-
-
-def _has_hidden_units(model: pm.Model, name: str) -> bool:
-    """Whether a variable has a dimension that builders and blocks give to hidden units."""
-    dims = model.named_vars_to_dims.get(name) or ()
-    return any(str(dim).rpartition("::")[2].startswith("hidden") for dim in dims)
 
 
 def _modes(log_likelihood: np.ndarray, f: np.ndarray) -> tuple[tuple[tuple[int, ...], float], ...]:

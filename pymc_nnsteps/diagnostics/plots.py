@@ -239,14 +239,14 @@ def ticks_of(data: Any, levels: list[str] | None = None) -> dict[float, str]:
     return {mark: str(mark) for mark in marks}
 
 
-def as_bars(curves: xr.Dataset, dim: str) -> xr.Dataset:
-    """Means and bands at levels as corners of bars, at ``x``: no line joins levels."""
+def as_bars(curves: xr.Dataset, dim: str) -> tuple[np.ndarray, xr.Dataset]:
+    """Places of corners of bars, and means and bands at levels there: no line joins levels."""
     n_levels = curves.sizes[dim]
     bars = curves.isel({dim: np.repeat(np.arange(n_levels), 4)})
     inner = xr.DataArray(np.tile([False, True, True, False], n_levels), dims=dim)
     ends = bars.where(inner, bars["mean"])
     x = np.add.outer(np.arange(n_levels), HALF_WIDTH * np.array([-1, -1, 1, 1])).ravel()
-    return ends.assign(mean=bars["mean"].where(inner), x=(dim, x))
+    return x, ends.assign(mean=bars["mean"].where(inner))
 
 
 def write_axes(
@@ -445,5 +445,6 @@ def _panel(dependence: object, output: int | str, axes: AxisLabels) -> tuple[str
         chosen = chosen.assign_coords({dim: labels})
     curves = chosen.drop_vars(name).rename_dims({name: _points(name)})
     if has_levels(chosen[name]):
-        return name, as_bars(curves[[*PARTS]], _points(name)).assign(data=curves["data"])
+        x, bars = as_bars(curves[[*PARTS]], _points(name))
+        return name, bars.assign(x=(_points(name), x), data=curves["data"])
     return name, curves.assign(x=(_points(name), chosen[name].values))

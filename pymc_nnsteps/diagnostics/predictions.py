@@ -29,14 +29,19 @@ from pymc_nnsteps.graphs.known import has_law
 from pymc_nnsteps.graphs.plain import model_to_read
 from pymc_nnsteps.graphs.search import parameters
 from pymc_nnsteps.network.network import response_of
-from pymc_nnsteps.prediction.closed_forms import read_readout
-from pymc_nnsteps.prediction.columns import Column, categories_of, columns_in, find_column
 from pymc_nnsteps.prediction.forward import read_inputs
 from pymc_nnsteps.prediction.gaps import some_rows
+from pymc_nnsteps.prediction.laws import read_readout
 from pymc_nnsteps.prediction.new_groups import labels_of_groups
 from pymc_nnsteps.prediction.new_inputs import input_container, predict
 from pymc_nnsteps.prediction.posterior import others_of, posterior_with_draws, with_columns_of
-from pymc_nnsteps.prediction.row_data import sampled_row_data
+from pymc_nnsteps.prediction.row_data import (
+    Column,
+    categories_of,
+    columns_in,
+    find_column,
+    sampled_row_data,
+)
 
 GRID = 101
 """Points of a line over one input."""
@@ -169,9 +174,9 @@ def plot_predictions(
     if not alone:
         x, seen = _data(idata, whole, y, container, x, number)
     draw_large(options, backend, 1)
-    curves = {each: axes.values(target, curve) for each, curve in curves.items()}
+    curves = curves.map(lambda curve: axes.values(target, curve))
     if column.levels is not None:
-        points, curves = _bars(curves)
+        points, curves = as_bars(curves, "point")
     seen = None if seen is None else axes.values(target, seen)
     plot = _draw(column.name, points, curves, axes.values(column.name, x), seen, options)
     ticks = {column.name: ticks_of(axes.values(column.name, x), column.levels)}
@@ -202,10 +207,8 @@ def _location(
     return None if read_readout(model, y, container) is None else {}
 
 
-def _curves(
-    drawn: Mapping[str, NDArray[Any]], prob: float, smooth: bool
-) -> dict[str, NDArray[Any]]:
-    """A mean, (n_points,), and bands by what they hold, (2, n_points), of draws of values."""
+def _curves(drawn: Mapping[str, NDArray[Any]], prob: float, smooth: bool) -> xr.Dataset:
+    """A mean (point), and bands (end, point) by what they hold, of draws of values."""
     from scipy.signal import savgol_filter
 
     # Local quadratics along a fine grid.
@@ -221,22 +224,13 @@ def _curves(
             curves[f"{100 * prob:g} % {what}"] = (
                 band if kind == "function" else mean + smoothed(band - mean)
             )
-    return curves
-
-
-def _bars(
-    curves: Mapping[str, NDArray[Any]],
-) -> tuple[NDArray[Any], dict[str, NDArray[Any]]]:
-    """Places along an input with levels, and a mean and bands there, each level with a bar."""
-    levels = {each: (("end", "point")[-f.ndim :], f) for each, f in curves.items()}
-    bars = as_bars(xr.Dataset(levels), "point")
-    return bars["x"].values, {each: bars[each].values for each in curves}
+    return xr.Dataset({each: (("end", "point")[-f.ndim :], f) for each, f in curves.items()})
 
 
 def _draw(
     name: str,
     x: NDArray[Any],
-    curves: Mapping[str, NDArray[Any]],
+    curves: xr.Dataset,
     at: NDArray[Any],
     seen: NDArray[Any] | None,
     options: dict[str, Any],
@@ -245,11 +239,13 @@ def _draw(
     from arviz_plots import visuals
     from arviz_plots.plot_collection import PlotCollection
 
-    colors, widths = zip(*(STYLES[each.partition("% ")[2] or each] for each in curves), strict=True)
+    colors, widths = zip(
+        *(STYLES[each.partition("% ")[2] or each] for each in map(str, curves)), strict=True
+    )
     styled = {"aes": {"color": ["band"], "width": ["band"]}, "color": colors, "width": widths}
     lines = xr.Dataset({name: ("band", np.zeros(len(curves)))}, {"band": list(curves)})
     plot = PlotCollection.wrap(lines, **{"cols": ["__variable__"], **styled} | options)
-    mean, *edges = curves.values()
+    mean, *edges = (curve.values for curve in curves.values())
     low, high = (
         xr.Dataset({name: (("band", "point"), np.stack(each))}, {"band": list(curves)[1:]})
         for each in zip(*edges, strict=True)

@@ -33,11 +33,9 @@ def about_mean(model: pm.Model, child: TensorVariable, rv: TensorVariable) -> Ab
     return found[0]
 
 
-def differences(
-    expressions: Sequence[Variable], rv: TensorVariable, barriers: Collection[Variable] = ()
-) -> list[TensorVariable]:
-    """The expressions ``rv - rv.mean()`` of a vector in the graphs of others up to barriers."""
-    return [each.expression for each in _found(expressions, rv, barriers)] if rv.ndim == 1 else []
+def differences(expressions: Sequence[Variable], rv: TensorVariable) -> list[TensorVariable]:
+    """The expressions ``rv - rv.mean()`` of a vector in the graphs of others."""
+    return [each.expression for each in _found(expressions, rv, ())] if rv.ndim == 1 else []
 
 
 def _found(

@@ -33,15 +33,13 @@ from pymc_nnsteps.models.blocks.bow_tie import (
     BowTieLayers,
     begin_at_data,
     inverse_gamma,
-    noise_scale,
 )
 from pymc_nnsteps.models.blocks.hierarchical import varying_noise
 from pymc_nnsteps.models.parts.context import recorded
 from pymc_nnsteps.models.parts.data import Missing
-from pymc_nnsteps.models.parts.layers import floating
+from pymc_nnsteps.models.parts.layers import floating, known_sigma
 from pymc_nnsteps.models.parts.likelihoods import AnyNetwork, ObservedData
-from pymc_nnsteps.models.parts.noise import known_sigma
-from pymc_nnsteps.models.parts.scaffold import Response, Scaffold, warn_of_scales
+from pymc_nnsteps.models.parts.scaffold import Response, Scaffold
 from pymc_nnsteps.models.parts.shrinkage import AnyShrinkage, PerLayer
 
 BowTieStart = Literal["data", "prior"]
@@ -215,7 +213,7 @@ def bow_tie(
     def build(x: TensorVariable, seen: ObservedData) -> None:
         z = network(x)
         if likelihood == "normal":
-            scale = noise_scale(stack.n_layers, prior, stack) if sd is None else floating(sd)
+            scale = network.noise_scale(stack.n_layers, prior) if sd is None else floating(sd)
             scale = scale if varying is None else varying.vary(x, scale, seen.dims)
             response.law.observe(seen.f(z), seen, scale)
         else:
@@ -224,8 +222,8 @@ def bow_tie(
             known = targets if isinstance(seen.y, np.ma.MaskedArray) else _rough(response, seen)
             begin_at_data(x, pt.as_tensor(known), stack.units)
 
-    warn_of_scales(scaffolding.inputs, response.real, usual_targets=USUAL_TARGETS)
-    return scaffolding.add(build, {} if varying is None else varying.dims)
+    dims = {} if varying is None else varying.dims
+    return scaffolding.add(build, dims, usual_targets=USUAL_TARGETS)
 
 
 def _rough(response: Response, seen: ObservedData) -> TensorVariable:

@@ -36,12 +36,11 @@ from pymc_nnsteps.models.parts.convolutions import (
     sized,
 )
 from pymc_nnsteps.models.parts.inputs import Inputs
+from pymc_nnsteps.models.parts.layers import Noise, Variance, noisy
 from pymc_nnsteps.models.parts.likelihoods import (
     OfNoisyLayers,
     Start,
-    observe_noisy,
 )
-from pymc_nnsteps.models.parts.noise import Noise, Variance, noisy
 from pymc_nnsteps.models.parts.scaffold import Response, warn_of_scales
 
 
@@ -164,9 +163,8 @@ def intermediate_noise_cnn(
         inputs = pm.Data("inputs", images, dims=dims)
         seen = found.add()
         with beginning(start):
-            z = network.mean(inputs if images.ndim == 4 else inputs[:, None])
-            [variance] = network.delta["output"]
-            observe_noisy(likelihood, network.last, z, variance, seen, start)
+            x = inputs if images.ndim == 4 else inputs[:, None]
+            network.observe(likelihood, x, seen, start)
 
     every_dim = _dims(image, maps, network.stack, found.outputs) | found.dims
     return add_rehearsed(build, every_dim, len(images))
@@ -185,14 +183,8 @@ class ConvolutionalLayers(NoisyLayers):
 
         for layer, made in enumerate(self.maps, 1):
             names = _map_dims(layer)
-            z = convolution(
-                layer,
-                x,
-                made,
-                dims=_kernel_dims(layer),
-                weight_precision=self.weight_precisions[layer - 1],
-                bias_precision=self.bias_precisions[layer - 1],
-            )
+            weights = self.parameters(layer, made.kernel_shape, _kernel_dims(layer))
+            z = convolution(x, made, *weights)
             z = add(f"Z{layer + 1}", z, self.delta["pre"][layer - 1])
             if made.is_pooled:
                 names = _map_dims(layer, "pooled_")

@@ -39,9 +39,9 @@ from pymc_nnsteps.models.blocks.hierarchical import (
 from pymc_nnsteps.models.parts.context import recorded
 from pymc_nnsteps.models.parts.data import Missing
 from pymc_nnsteps.models.parts.groups import REAL, PriorLike
+from pymc_nnsteps.models.parts.layers import known_sigma
 from pymc_nnsteps.models.parts.likelihoods import AnyNetwork, ObservedData, Start
-from pymc_nnsteps.models.parts.noise import known_sigma
-from pymc_nnsteps.models.parts.scaffold import Scaffold, warn_of_scales
+from pymc_nnsteps.models.parts.scaffold import Scaffold
 from pymc_nnsteps.models.priors import Prior
 
 Likelihood = Literal["normal", "student_t"] | AnyNetwork
@@ -263,8 +263,7 @@ def hierarchical_mlp(
         sd = _noise_of(noise, begin, [seen.f(each) for each in outputs[1:]], seen.dims)
         response.law.observe(f, seen, sd, *(() if math.isinf(freedom) else (freedom,)))
 
-    warn_of_scales(scaffolding.inputs, response.real, usual=USUAL)
-    return scaffolding.add(build)
+    return scaffolding.add(build, usual=USUAL)
 
 
 def _with_sigma(

@@ -13,7 +13,6 @@ conditional distribution is then known, the posterior can be sampled exactly, la
 """
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -24,12 +23,11 @@ from pytensor.tensor import TensorVariable
 from pymc_nnsteps.activations import Activation
 from pymc_nnsteps.models.blocks.hierarchical import varying_noise
 from pymc_nnsteps.models.blocks.intermediate_noise import NoisyLayers
-from pymc_nnsteps.models.parts import likelihoods
 from pymc_nnsteps.models.parts.context import recorded
 from pymc_nnsteps.models.parts.data import Missing
+from pymc_nnsteps.models.parts.layers import DEFAULT_NOISE, Noise, without_network
 from pymc_nnsteps.models.parts.likelihoods import ObservedData, OfNoisyLayers, Start
-from pymc_nnsteps.models.parts.noise import DEFAULT_NOISE, Noise, without_network
-from pymc_nnsteps.models.parts.scaffold import Scaffold, warn_of_scales
+from pymc_nnsteps.models.parts.scaffold import Scaffold
 
 OWN = ("normal", "probit", "multinomial_probit")
 """Likelihoods beside those for any network."""
@@ -188,17 +186,9 @@ def intermediate_noise_mlp(
             'scale of utilities; "network" is for real targets.'
         )
     varying = varying_noise(varies, scaffolding.stack, noise_network, start)
+    vary = None if varying is None else varying.vary
 
     def build(x: TensorVariable, seen: ObservedData) -> None:
-        likelihoods.observe_noisy(
-            likelihood,
-            network.last,
-            network.mean(x),
-            network.delta["output"][0],
-            seen,
-            start,
-            None if varying is None else partial(varying.vary, x),
-        )
+        network.observe(likelihood, x, seen, start, vary)
 
-    warn_of_scales(scaffolding.inputs, scaffolding.response.real)
     return scaffolding.add(build, {} if varying is None else varying.dims)

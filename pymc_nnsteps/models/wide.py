@@ -30,12 +30,12 @@ from pytensor.tensor import TensorVariable
 from pymc_nnsteps.activations import AnyActivation
 from pymc_nnsteps.arguments import is_word, require_bool
 from pymc_nnsteps.models.blocks.wide import WideLayers
-from pymc_nnsteps.models.parts import data, readout
+from pymc_nnsteps.models.parts import readout
 from pymc_nnsteps.models.parts.context import Dim, recorded
 from pymc_nnsteps.models.parts.data import Missing, Observed
+from pymc_nnsteps.models.parts.layers import known_sigma
 from pymc_nnsteps.models.parts.likelihoods import AnyNetwork, ObservedData, Start
-from pymc_nnsteps.models.parts.noise import known_sigma
-from pymc_nnsteps.models.parts.scaffold import Scaffold, warn_of_scales
+from pymc_nnsteps.models.parts.scaffold import Scaffold
 
 SIGMA = 0.1
 """Standard deviation of noise, and a typical one of noise that varies with the inputs."""
@@ -178,8 +178,16 @@ def wide_mlp(
     network = WideLayers(stack, activation, weight_var, bias_var, readout_var)
     require_bool("reparametrize", reparametrize)
     varies = is_word(sigma, "network")
-    if reparametrize:
-        _require_reparametrisable(likelihood, varies, response.targets)
+    for what, is_given in (
+        (f'likelihood="{likelihood}"', likelihood != "normal"),
+        ('sigma="network"', varies),
+        ("y with missing values", response.targets.missing.any()),
+    ):
+        if reparametrize and is_given:
+            raise ValueError(
+                f"{what} does not allow the readout to be reparametrised, which takes noise of one "
+                "standard deviation and all targets; pass reparametrize=False."
+            )
     known = known_sigma(sigma)
     scale = SIGMA if known is None else known
     n_columns = stack.units[-2] + network.has_bias
@@ -199,26 +207,7 @@ def wide_mlp(
         else:
             response.law.observe(f, seen)
 
-    warn_of_scales(scaffolding.inputs, response.real)
     return scaffolding.add(build, {"readout": Dim(n_columns)} if reparametrize else {})
-
-
-def _require_reparametrisable(likelihood: str, varies: bool, targets: data.Targets) -> None:
-    if likelihood != "normal":
-        raise ValueError(
-            f'likelihood="{likelihood}" does not allow the readout to be reparametrised; '
-            "pass reparametrize=False."
-        )
-    if varies:
-        raise ValueError(
-            'sigma="network" varies with the inputs, but the readout is reparametrised by '
-            "noise that does not; pass reparametrize=False."
-        )
-    if targets.missing.any():
-        raise ValueError(
-            "y has missing values, but the readout is reparametrised by all of them; pass "
-            "reparametrize=False."
-        )
 
 
 def _whitened_readout(
@@ -234,12 +223,12 @@ def _whitened_readout(
     fan_in, last = stack.units[-2], stack.n_layers
     n_columns = fan_in + network.has_bias
     phi = pm.Normal("phi", shape=(stack.units[-1], n_columns), dims=("output", "readout"))
-    readout.keep_given_targets(phi)
+    phi.tag.is_given_targets = True  # nothing of it is computed with others by forward sampling
     targets = pt.as_tensor(observed)
     rows = targets if targets.ndim == 1 else targets.T
     integrate_out = readout.by_rows if few_rows else readout.by_columns
     theta = integrate_out(scaled, network.bias_var, sigma, rows, phi)
-    W = pm.Deterministic(f"W{last}", theta[:, :fan_in], dims=stack.weight_dims(last))
+    W = pm.Deterministic(f"W{last}", theta[:, :fan_in], dims=stack.of_weights(last)[1])
     if not network.has_bias:
         return W, None
     return W, pm.Deterministic(f"b{last}", theta[:, -1], dims="output")
@@ -253,7 +242,7 @@ def _noise(
     if not varies:
         return sd
     stack = network.stack
-    shape, dims = stack.weight_shape(stack.n_layers), stack.weight_dims(stack.n_layers)
+    shape, dims = stack.of_weights(stack.n_layers)
     W = pm.Normal("W_noise", shape=shape, dims=dims)
     b = pm.Normal("b_noise", shape=shape[:1], dims=dims[:1])
     log_variation = b + pm.Normal("omega") * (scaled @ W.T)

@@ -10,15 +10,13 @@ module              its subject
 ``log_likelihood``  :func:`log_likelihood` of each row; :func:`stacking_weights` of chains
 ``dependence``      :func:`partial_dependence` on one input or two
 ``forward``         the output, or the law of the targets, as a function of the inputs
-``closed_forms``    networks whose readout weights have been integrated out
 ``integration``     the noise integrated out
-``laws``            log probabilities of decisions on normal utilities
+``laws``            the law of what is observed: decisions on utilities, integrated readouts
 ``kinds``           probabilities and draws of responses
-``row_data``        data that go with the rows of the inputs, such as groups
+``row_data``        columns of the inputs, and data that go with their rows, such as groups
 ``new_groups``      entries that new inputs pick, such as the effect of a group, and new ones
 ``gaps``            targets with missing entries
 ``posterior``       stored draws in the model's order, and predictions with labels
-``columns``         columns of the inputs, by position or name
 ``blocks``          an expression for all draws and inputs, in blocks of memory
 ==================  ==========================================================================
 """

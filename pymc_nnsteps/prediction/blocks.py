@@ -16,6 +16,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.search import dependents
 from pymc_nnsteps.kernels.compiling import c_by_default, without_blas_notice
+from pymc_nnsteps.prediction.forward import ForwardPass
 
 BLOCK_BYTES = 2**26
 """Memory that the hidden layers of one block of draws and inputs may take."""
@@ -33,21 +34,16 @@ def compiled(
 
 
 def evaluate(
-    output: TensorVariable,
-    inputs: Sequence[TensorVariable],
-    weights: Sequence[TensorVariable],
-    draws: Sequence[np.ndarray],
+    network: ForwardPass,
     values: Sequence[np.ndarray],
+    draws: Sequence[np.ndarray],
     n_draws: int,
-    progressbar: bool = False,
-    normal: Sequence[TensorVariable] = (),
-    rng: np.random.Generator | None = None,
+    rng: np.random.Generator,
+    progressbar: bool,
 ) -> np.ndarray:
-    """Values (n_draws, n_obs, ...) of ``output`` at all draws of weights and rows of inputs.
-
-    Normal noise of the rows, of shape (n_obs, ...), is drawn by ``rng`` for each draw.
-    """
-    drawn = [*weights, *normal]
+    """Outputs (n_draws, n_obs, ...) at all draws of weights and values of rows."""
+    [output], inputs, normal = network.parameters, list(network.rows.values()), network.normal
+    drawn = [*network.weights.values(), *normal]
     batched = [pt.tensor(dtype=each.dtype, shape=(None, *each.type.shape)) for each in drawn]
     many = vectorize_graph(output, dict(zip(drawn, batched, strict=True)))
     function = compiled([*inputs, *batched], many)
@@ -66,7 +62,7 @@ def evaluate(
         for i in range(0, max(n_obs, 1), rows):
             some = [each[i : i + rows] for each in values]
             shapes = [(len(at[0]), len(some[0]), *e.type.shape[1:]) for e in normal]
-            noise = [np.random.default_rng(rng).standard_normal(shape) for shape in shapes]
+            noise = [rng.standard_normal(shape) for shape in shapes]
             parts.append(function(*some, *at, *noise))
         return np.concatenate(parts, axis=min(len(draws), 1))
 

@@ -14,11 +14,10 @@ from pytensor.tensor.sharedvar import TensorSharedVariable
 from pymc_nnsteps.arguments import positive_integer, positive_number
 from pymc_nnsteps.graphs.plain import model_to_read
 from pymc_nnsteps.kernels.threads import one_thread
-from pymc_nnsteps.prediction.columns import Column, columns_in, find_column
 from pymc_nnsteps.prediction.imputation import with_missing
 from pymc_nnsteps.prediction.new_inputs import Kind, input_container, predict
 from pymc_nnsteps.prediction.posterior import SAMPLES, posterior_with_draws, thinned
-from pymc_nnsteps.prediction.row_data import sampled_row_data
+from pymc_nnsteps.prediction.row_data import Column, columns_in, find_column, sampled_row_data
 
 Features = int | str | Sequence[int | str]
 

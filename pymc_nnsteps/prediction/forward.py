@@ -10,7 +10,6 @@ observed (:mod:`.laws`), or of its log density. Otherwise there is no prediction
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -21,15 +20,14 @@ import pytensor.tensor as pt
 from numpy.typing import DTypeLike, NDArray
 from pytensor.compile.builders import infer_shape
 from pytensor.graph.basic import Constant, Variable
-from pytensor.graph.traversal import ancestors, graph_inputs
+from pytensor.graph.traversal import graph_inputs
 from pytensor.tensor.random.basic import BernoulliRV, CategoricalRV, NormalRV
-from pytensor.tensor.shape import Shape_i
 from pytensor.tensor.sharedvar import TensorSharedVariable
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.affine import affine
 from pymc_nnsteps.graphs.centred import about_mean_of_first, differences
-from pymc_nnsteps.graphs.errors import NotConjugate, declined_as
+from pymc_nnsteps.graphs.errors import declined_as, known_or_none
 from pymc_nnsteps.graphs.known import describe, distribution, has_law
 from pymc_nnsteps.graphs.row_axes import MixesRows, Rows
 from pymc_nnsteps.graphs.rows import follow_rows, require_aligned
@@ -45,6 +43,7 @@ from pymc_nnsteps.prediction.row_data import (
     Known,
     RowData,
     arrays_in,
+    arrays_whose_rows_enter,
     of_any_length,
     own_rows,
     with_rows,
@@ -133,8 +132,8 @@ def forward_pass(
             _require_first(describe(y), follow_rows(parameters(y)[0], known, mean_of_layer)[1])
         return computed
 
-    stand_ins = _stand_ins(network, [output], lengths)
-    others = _without_rows(model, stand_ins, [output]) | {e: (e, Rows(0)) for e in noise}
+    stand_ins, others = _stand_ins(network, [output], lengths)
+    others |= {each: (each, Rows(0)) for each in noise}
     complaint = f"predict cannot tell what {name} computes from each row of {describe(container)}"
     computed, rows = _by_rows(read, others, network, dtype, complaint)
     if computed.ndim > 2:
@@ -166,8 +165,7 @@ def noisy_pass(
     latents = [z for z in network.latents if z is not child and depends_on(y, {z}, completed)]
     read_as = {rv: network.layer(rv) for rv in latents}
     noise = {rv: _noise(model, rv, layer.noise) for rv, layer in read_as.items()}
-    stand_ins = _stand_ins(network, stated, lengths)
-    others = _without_rows(model, stand_ins, stated)
+    stand_ins, others = _stand_ins(network, stated, lengths)
     normal = *of_inputs, *(kinds["normal"] for kinds in noise.values() if "normal" in kinds)
     uniform = tuple(kinds["uniform"] for kinds in noise.values() if "uniform" in kinds)
     others |= {each: (each, Rows(0)) for each in [*normal, *uniform]}
@@ -251,28 +249,23 @@ def _entering[V: Variable](
 
 def _stand_ins(
     network: Network, outputs: Sequence[TensorVariable], lengths: Lengths
-) -> dict[TensorVariable, TensorVariable]:
-    """Symbolic stand-ins of weights, and of what has been learnt, for outputs to be computed."""
-    targets = targets_of(network.model, network.response).intersection(graph_inputs(outputs))
-    learnt = _learnt(network.model, targets, network.inputs)
-    return {
-        variable: stand_in_for(network.model, variable, lengths.get(variable))
-        for variable in [*network.weights, *learnt]
+) -> tuple[dict[TensorVariable, TensorVariable], Known]:
+    """Stand-ins of weights, and of what has been learnt, for outputs to be computed; without rows.
+
+    Differences from a mean are from that of known entries.
+    """
+    model = network.model
+    targets = targets_of(model, network.response).intersection(graph_inputs(outputs))
+    stand_ins = {
+        variable: stand_in_for(model, variable, lengths.get(variable))
+        for variable in [*network.weights, *_learnt(model, targets, network.inputs)]
     }
-
-
-def _without_rows(
-    model: pm.Model,
-    stand_ins: Mapping[TensorVariable, TensorVariable],
-    outputs: Sequence[TensorVariable],
-) -> Known:
-    """Stand-ins to follow rows with; differences from a mean are from that of known entries."""
     known: Known = {variable: (stand_in, None) for variable, stand_in in stand_ins.items()}
     for variable, stand_in in stand_ins.items():
         for difference in differences(outputs, variable):
             if (n := length_of(model, variable, 0)) is not None:
                 known[difference] = (about_mean_of_first(stand_in, n), None)
-    return known
+    return stand_ins, known
 
 
 def stand_in_for(
@@ -352,21 +345,8 @@ def _learnt(
         for variable in model.deterministics
         if depends_on(variable, targets, model.free_RVs)
         and depends_on(variable, {container})
-        and _n_axes_of_rows(variable, container) == 0
+        and container not in arrays_whose_rows_enter(infer_shape([variable], [], [])[0])
     ]
-
-
-def _n_axes_of_rows(variable: Variable, container: TensorSharedVariable) -> int:
-    """Number of axes of ``variable`` whose lengths vary with the container's number of rows."""
-    n_rows = Shape_i(0)
-    [lengths] = infer_shape([variable], [], [])
-    return sum(
-        any(
-            part.owner is not None and part.owner.op == n_rows and part.owner.inputs[0] is container
-            for part in ancestors([length])
-        )
-        for length in lengths
-    )
 
 
 def _mean(network: Network, rv: TensorVariable) -> TensorVariable:
@@ -410,12 +390,11 @@ def _linear(
     latents: Mapping[TensorVariable, Layer],
 ) -> list[TensorVariable]:
     """Latents, normal given gates, that enter the law of ``child`` by an affine mean alone."""
-    mean, sigma = stated
+    (mean, sigma), free = stated, model.basic_RVs
     found: list[TensorVariable] = []
     for rv, layer in latents.items():
-        alone = children(model, rv) == (child,) and not depends_on(sigma, {rv}, model.basic_RVs)
+        alone = children(model, rv) == (child,) and not depends_on(sigma, {rv}, free)
         if alone and not isinstance(layer, Gates):
-            with suppress(NotConjugate):
-                affine(mean, {*found, rv}, model.basic_RVs)
-                found.append(rv)
+            read = known_or_none(affine, mean, {*found, rv}, free)
+            found += [] if read is None else [rv]
     return found

@@ -1,7 +1,7 @@
 r"""Missing inputs of new rows, drawn from the law that the model states for its own.
 
 Each column of numbers with gaps is Normal given other columns
-(:mod:`~pymc_nnsteps.models.parts.imputation`): together :math:`x = a + B x + D e` with e of
+(:mod:`~pymc_nnsteps.models.parts.inputs`): together :math:`x = a + B x + D e` with e of
 independent standard normal numbers, a triangular B, and the standard deviations on the diagonal of
 D. Of a row some columns :math:`o` are known. A draw x from the joint law becomes one given these,
 column by column, with the covariance S of all columns given those known so far:
@@ -20,7 +20,6 @@ Doucet, *A Note on Efficient Conditional Simulation of Gaussian Distributions* (
 
 from abc import abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, override
 
@@ -41,7 +40,7 @@ from pytensor.tensor.subtensor import (
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.affine import affine
-from pymc_nnsteps.graphs.errors import NotConjugate, declined_as
+from pymc_nnsteps.graphs.errors import NotConjugate, declined_as, known_or_none
 from pymc_nnsteps.graphs.known import describe, has_law
 from pymc_nnsteps.graphs.row_axes import MixesRows, Rows
 from pymc_nnsteps.graphs.rows import follow_rows
@@ -210,12 +209,8 @@ def imputation_of(model: pm.Model, container: TensorSharedVariable) -> Imputatio
 
 def imputations_of(model: pm.Model) -> list[Imputation]:
     """Laws of missing inputs of all tables, as far as they can be read."""
-    found = []
-    for data in model.data_vars:
-        if isinstance(data, TensorSharedVariable) and data.ndim == 2:
-            with suppress(NotConjugate):
-                found.append(imputation_of(model, data))
-    return [each for each in found if each is not None]
+    tables = [d for d in model.data_vars if isinstance(d, TensorSharedVariable) and d.ndim == 2]
+    return list(filter(None, (known_or_none(imputation_of, model, table) for table in tables)))
 
 
 def with_missing(model: pm.Model, rows: Mapping[Any, NDArray[Any]]) -> dict[Variable, NDArray[Any]]:
@@ -286,27 +281,21 @@ def _picked(parameter: Any) -> tuple[Any, NDArray[Any] | None]:
 
 def _observed(model: pm.Model, column: _Imputed) -> tuple[TensorVariable, int]:
     """The variable of a column's other entries, which has the same law; number of all entries."""
-    if not isinstance(column, ImputedColumn):
-        for rv in model.observed_RVs:
-            if has_law(model, rv, CategoricalRV) and equal_computations(
-                [parameters(rv)[-1]], [parameters(column.entries)[-1]]
-            ):
-                known = model.rvs_to_values[rv].shape[0].eval(mode="FAST_COMPILE")
-                return rv, int(known) + len(column.rows)
-        raise NotConjugate(
-            f"no observed variable has the distribution of {describe(column.entries)}"
-        )
-    sigma = parameters(column.entries)[1]
+    kind = NormalRV if isinstance(column, ImputedColumn) else CategoricalRV
     for rv in model.observed_RVs:
-        if not has_law(model, rv, NormalRV):
-            continue
-        mean, other = parameters(rv)
-        full, rows = _picked(mean)
-        if full is not column.mean or rows is None or not equal_computations([other], [sigma]):
-            continue
-        every = np.sort(np.append(rows, column.rows))
-        if np.array_equal(every, np.arange(len(every))):
-            return rv, len(every)
+        # Standard deviations, or shares.
+        same = has_law(model, rv, kind) and equal_computations(
+            [parameters(rv)[-1]], [parameters(column.entries)[-1]]
+        )
+        if same and isinstance(column, ImputedColumn):
+            full, rows = _picked(parameters(rv)[0])
+            if full is column.mean and rows is not None:
+                every = np.sort(np.append(rows, column.rows))
+                if np.array_equal(every, np.arange(len(every))):
+                    return rv, len(every)
+        elif same:
+            known = model.rvs_to_values[rv].shape[0].eval(mode="FAST_COMPILE")
+            return rv, int(known) + len(column.rows)
     raise NotConjugate(f"no observed variable has the distribution of {describe(column.entries)}")
 
 

@@ -157,22 +157,15 @@ class Integrator:
 
     def __call__(self, weights: Sequence[np.ndarray]) -> Integral:
         """The likelihood of all rows, or of each number apart, given weights in their order."""
-        parts = [(self, self.observed, weights)]
-        if (complete := self._of_complete_rows) is not None:
-            gaps = np.zeros(self.n_obs, dtype=bool)
-            for values in self._data:
-                gaps |= np.isnan(values.reshape(self.n_obs, -1)).any(axis=1)
-            own = dict(zip(self._network.weights, weights, strict=True))
-            of_complete = [own[each] for each in complete._network.weights]
-            parts = [
-                (self, self.observed & gaps, weights),
-                (complete, self.observed & ~gaps, of_complete),
-            ]
-        found = [
-            (chosen, integrator._by_draws(np.flatnonzero(chosen), given))
-            for integrator, chosen, given in parts
-            if chosen.any()
-        ]
+        own = dict(zip(self._network.weights, weights, strict=True))
+        gaps = np.zeros(self.n_obs, dtype=bool)
+        for values in self._data:
+            gaps |= np.isnan(values.reshape(self.n_obs, -1)).any(axis=1)
+        found = []
+        for integrator, of_kind in ((self, gaps), (self._of_complete_rows or self, ~gaps)):
+            if (chosen := self.observed & of_kind).any():
+                given = [own[each] for each in integrator._network.weights]
+                found.append((chosen, integrator._by_draws(np.flatnonzero(chosen), given)))
         each = next((len(integral.log) // chosen.sum() for chosen, integral in found), 1)
         log, error = np.zeros((2, self.n_obs, each))
         for chosen, integral in found:

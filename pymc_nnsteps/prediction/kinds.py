@@ -1,7 +1,7 @@
 """Predicted probabilities and responses of new rows."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, assert_never
 
 import numpy as np
@@ -38,21 +38,19 @@ def predicted_probabilities(
 
     The noise has one seed for all classes, so that their probabilities sum to one.
     """
-    labels = _labels(network)
-    columns = network.columns
-    if n_draws * len(rows[0]) == 0:
-        return np.empty((n_draws, len(rows[0]), len(labels) * math.prod(columns)))
-    targets = [np.full((len(rows[0]), *columns), label) for label in labels]
+    labels, columns, n_obs = _labels(network), network.columns, len(rows[0])
+    found = np.empty((n_draws, n_obs, len(labels) * math.prod(columns)))
+    if not found.size:
+        return found
     integrators = [
         Integrator(network, rows, y, noise_draws, np.random.default_rng(seed), apart=True)
-        for y in targets
+        for y in (np.full((n_obs, *columns), label) for label in labels)
     ]
-    found = []
     for draw in tracked("Probabilities", n_draws, progressbar):
         weights = [values[draw] for values in draws]
-        logs = [integrator(weights).log.reshape(len(rows[0]), -1) for integrator in integrators]
-        found.append(np.exp(np.concatenate(logs, axis=1)))
-    return np.stack(found)
+        logs = [integrator(weights).log.reshape(n_obs, -1) for integrator in integrators]
+        found[draw] = np.exp(np.concatenate(logs, axis=1))
+    return found
 
 
 def predicted_responses(
@@ -63,15 +61,31 @@ def predicted_responses(
     seed: int,
     progressbar: bool,
 ) -> NDArray[np.number]:
-    """One response (n_draws, n_obs, n_outputs) to each row and draw of the weights."""
-    if n_draws * len(rows[0]) == 0:
-        return np.empty((n_draws, len(rows[0]), math.prod(network.columns)), network.y.dtype)
-    draw_response = _responses(network, np.random.default_rng(seed))
-    found = [
-        draw_response(rows, [values[draw] for values in draws]).reshape(len(rows[0]), -1)
-        for draw in tracked("Responses", n_draws, progressbar)
-    ]
-    return np.stack(found)
+    """One response (n_draws, n_obs, n_outputs), with all noise, to each row and draw."""
+    y, n_obs, rng = network.y, len(rows[0]), np.random.default_rng(seed)
+    found = np.empty((n_draws, n_obs, math.prod(network.columns)), y.dtype)
+    if not found.size:
+        return found
+    response = _response(network)
+    stated = [each for each in graph_inputs([response]) if isinstance(each.type, RandomType)]
+    generators: dict[Variable, Variable] = {each: pt.random.rng() for each in stated}
+    [drawn] = clone_replace([response], generators)
+    noise = [*network.normal, *network.uniform]
+    inputs = [*network.rows.values(), *noise, *network.weights.values()]
+    function = compiled([*generators.values(), *inputs], drawn)
+    for draw in tracked("Responses", n_draws, progressbar):
+        normal = [rng.standard_normal((n_obs, *e.type.shape[1:])) for e in network.normal]
+        uniform = [rng.random((n_obs, *e.type.shape[1:])) for e in network.uniform]
+        own, weights = rng.spawn(len(generators)), [values[draw] for values in draws]
+        try:
+            found[draw] = function(*own, *rows, *normal, *uniform, *weights).reshape(n_obs, -1)
+        except ValueError as reason:
+            raise ValueError(
+                f"{describe(y)} is {distribution(y)}, which has no draws at these rows ({reason}); "
+                f"look in {', '.join(str(data.name) for data in network.rows)} for values that the "
+                "model cannot have, such as negative ones."
+            ) from reason
+    return found
 
 
 def _labels(network: NoisyPass) -> Sequence[int]:
@@ -89,36 +103,6 @@ def _labels(network: NoisyPass) -> Sequence[int]:
         f'{describe(y)} is {distribution(y)}, whose classes are not known; kind="probability" is '
         'for classes, kind="response" draws what else is observed.'
     )
-
-
-def _responses(
-    network: NoisyPass, rng: np.random.Generator
-) -> Callable[[Sequence[np.ndarray], Sequence[np.ndarray]], NDArray[np.number]]:
-    """A function from rows and values of weights to a draw of responses, with all noise."""
-    response = _response(network)
-    stated = [each for each in graph_inputs([response]) if isinstance(each.type, RandomType)]
-    generators: dict[Variable, Variable] = {each: pt.random.rng() for each in stated}
-    [drawn] = clone_replace([response], generators)
-    noise = [*network.normal, *network.uniform]
-    inputs = [*network.rows.values(), *noise, *network.weights.values()]
-    function = compiled([*generators.values(), *inputs], drawn)
-
-    def draw(rows: Sequence[np.ndarray], weights: Sequence[np.ndarray]) -> NDArray[np.number]:
-        n_obs = len(rows[0])
-        normal = [rng.standard_normal((n_obs, *e.type.shape[1:])) for e in network.normal]
-        uniform = [rng.random((n_obs, *e.type.shape[1:])) for e in network.uniform]
-        own = rng.spawn(len(generators))
-        try:
-            return np.asarray(function(*own, *rows, *normal, *uniform, *weights))
-        except ValueError as reason:
-            y = network.y
-            raise ValueError(
-                f"{describe(y)} is {distribution(y)}, which has no draws at these rows ({reason}); "
-                f"look in {', '.join(str(data.name) for data in network.rows)} for values that the "
-                "model cannot have, such as negative ones."
-            ) from reason
-
-    return draw
 
 
 def _response(network: NoisyPass) -> TensorVariable:

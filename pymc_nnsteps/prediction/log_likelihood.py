@@ -234,7 +234,7 @@ def _integrator(
     rows = list(with_missing(model, dict(zip(network.rows, held, strict=True))).values())
     if network.numbers is not None:
         rows = [each[network.numbers] if len(each) == len(X) else each for each in rows]
-    require_entries(name, network.parameters, network.rows, rows)
+    require_entries(name, network, rows)
     if len(rows[0]) != len(y):
         raise ValueError(
             f"{name} has {len(rows[0])} rows, but {network.y.name} {len(y)}; set both with "

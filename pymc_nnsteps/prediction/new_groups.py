@@ -26,6 +26,7 @@ from pytensor.graph.traversal import ancestors, graph_inputs, io_toposort
 from pytensor.scalar.basic import Cast
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.random.op import RandomVariable
+from pytensor.tensor.sharedvar import TensorSharedVariable
 from pytensor.tensor.subtensor import AdvancedSubtensor, indices_from_subtensor
 from pytensor.tensor.variable import TensorVariable
 
@@ -42,20 +43,17 @@ from pymc_nnsteps.graphs.rows import follow_rows
 from pymc_nnsteps.graphs.search import depends_on, parameters, unwrapped
 from pymc_nnsteps.graphs.shapes import length_of
 from pymc_nnsteps.graphs.values import substitute
-from pymc_nnsteps.prediction.forward import stand_in_for
+from pymc_nnsteps.prediction.forward import ForwardPass, stand_in_for
 from pymc_nnsteps.prediction.posterior import stored_draws
-from pymc_nnsteps.prediction.row_data import Known, RowData, own_rows, with_rows
-from pymc_nnsteps.tables import as_array, listed
+from pymc_nnsteps.prediction.row_data import Known, RowData, categories_of, own_rows, with_rows
+from pymc_nnsteps.tables import Table, as_array, listed
+
+Arrays = Sequence[NDArray[Any]]
 
 
-def require_entries(
-    argument: str,
-    outputs: Sequence[TensorVariable],
-    rows: RowData,
-    values: Sequence[NDArray[Any]],
-) -> None:
+def require_entries(argument: str, network: ForwardPass, rows: Arrays) -> None:
     """Check that inputs which pick entries of a variable pick those that there are."""
-    for picked in picked_entries(outputs, rows, values):
+    for picked in picked_entries(network, rows):
         length, new, old = picked.length, picked.new, picked.old
         strange = (new != np.rint(new)) & np.all(old == np.rint(old))
         strange |= (new < 0) & np.all(old >= 0)
@@ -84,25 +82,27 @@ class PickedEntries:
     old: NDArray[Any]
 
 
-def picked_entries(
-    outputs: Sequence[TensorVariable], rows: RowData, values: Sequence[NDArray[Any]]
-) -> Iterator[PickedEntries]:
+def picked_entries(network: ForwardPass, rows: Arrays) -> Iterator[PickedEntries]:
     """Entries that new rows pick of arrays; those that pick indices of others come first."""
-    inputs = list(rows.values())
-    own = [own_rows(data).astype(new.dtype) for data, new in zip(rows, values, strict=True)]
-    for node in io_toposort([], outputs):
-        if not isinstance(node.op, AdvancedSubtensor):
-            continue
-        array: Any = node.inputs[0]
-        entries: Any = node.outputs[0]
-        for axis, index in enumerate(indices_from_subtensor(node.inputs[1:], node.op.idx_list)):
-            if isinstance(index, slice) or not depends_on(index, set(inputs)):
-                continue
+    inputs = list(network.rows.values())
+    own = [own_rows(data).astype(new.dtype) for data, new in zip(network.rows, rows, strict=True)]
+    for entries, array, axis, index in _indexed(network.parameters):
+        if depends_on(index, set(inputs)):
             function = pytensor.function(
                 inputs, uncast(index, inputs), on_unused_input="ignore", mode="FAST_COMPILE"
             )
             length = array.type.shape[axis]
-            yield PickedEntries(entries, array, axis, length, function(*values), function(*own))
+            yield PickedEntries(entries, array, axis, length, function(*rows), function(*own))
+
+
+def _indexed(variables: Sequence[Variable]) -> Iterator[tuple[Any, Any, int, Variable]]:
+    """Entries that arrays of indices pick, what of, along which axis, and the indices."""
+    for node in io_toposort([], variables):
+        if isinstance(node.op, AdvancedSubtensor):
+            array, *rest = node.inputs
+            for axis, index in enumerate(indices_from_subtensor(rest, node.op.idx_list)):
+                if not isinstance(index, slice):
+                    yield node.outputs[0], array, axis, index
 
 
 def uncast(index: Variable, inputs: Sequence[Variable]) -> Variable:
@@ -205,13 +205,10 @@ def numbers_groups(model: pm.Model, data: Variable) -> bool:
 
 def _picked(model: pm.Model, data: Variable) -> Iterator[tuple[Any, int]]:
     """Arrays of which data pick entries, and along which axis."""
-    for part in ancestors([*model.basic_RVs, *model.deterministics, *model.potentials]):
-        if part.owner is None or not isinstance(part.owner.op, AdvancedSubtensor):
-            continue
-        array, *rest = part.owner.inputs
-        for axis, index in enumerate(indices_from_subtensor(rest, part.owner.op.idx_list)):
-            if not isinstance(index, slice) and uncast(index, [data]) is data:
-                yield array, axis
+    stated = [*model.basic_RVs, *model.deterministics, *model.potentials]
+    for _, array, axis, index in _indexed(stated):
+        if uncast(index, [data]) is data:
+            yield array, axis
 
 
 def labels_of_groups(model: pm.Model, data: Variable) -> Sequence[object]:
@@ -237,27 +234,21 @@ def _numbered(model: pm.Model, array: Any, axis: int) -> list[tuple[Any, int]]:
 
 
 def lengths_with_new_groups(
-    argument: str,
-    outputs: Sequence[TensorVariable],
-    weights: Weights,
-    rows: RowData,
-    values: Sequence[NDArray[Any]],
+    argument: str, network: ForwardPass, rows: Arrays
 ) -> dict[TensorVariable, int]:
     """Free variables that have to have more entries, and how many with these."""
-    stand_ins = set(weights.values())
-    lengths: dict[Variable, int] = {}
-    n_known: dict[Variable, int] = {}
+    stand_ins = set(network.weights.values())
     new: dict[Variable, set[int]] = {}
+    n_known: dict[Variable, int] = {}
     picked = []
-    for each in picked_entries(outputs, rows, values):
+    for each in picked_entries(network, rows):
         picked.append(each.entries)
-        length = 1 + int(each.new.max(initial=-1))
-        if each.length is not None and length > each.length:
+        beyond = each.new[each.new >= (np.inf if each.length is None else each.length)]
+        if each.length is not None and beyond.size:
             for effect in _effects(argument, each.array, each.axis, stand_ins):
-                lengths[effect] = max(length, lengths.get(effect, 0))
-                counted = each.new[each.new >= each.length].astype(int)
-                new.setdefault(effect, set()).update(counted.tolist())
+                new.setdefault(effect, set()).update(beyond.astype(int).tolist())
                 n_known[effect] = each.length
+    lengths = {effect: 1 + max(numbers) for effect, numbers in new.items()}
     for effect, numbers in new.items():
         others = (n for n in range(n_known[effect], lengths[effect]) if n not in numbers)
         if absent := list(islice(others, 6)):
@@ -266,13 +257,14 @@ def lengths_with_new_groups(
                 f"none of {', '.join(map(str, absent[:5]))}{', ...' if absent[5:] else ''}; number "
                 f"new groups consecutively from {n_known[effect]}."
             )
-    used_otherwise = set(ancestors(outputs, blockers=picked))
+    used_otherwise = set(ancestors(network.parameters, blockers=picked))
     for effect in used_otherwise.intersection(lengths):
         raise ValueError(
             f"{argument} has rows of new groups, but {describe(effect)} enters the output other "
             "than by the entry of each row's group, so that new groups would change it."
         )
-    return {rv: lengths[stand_in] for rv, stand_in in weights.items() if stand_in in lengths}
+    of_weights = network.weights.items()
+    return {rv: lengths[stand_in] for rv, stand_in in of_weights if stand_in in lengths}
 
 
 def draws_with_new_groups(
@@ -368,3 +360,53 @@ def new_entries(
         rng, entries = function(rng, *(each[draw] for each in draws))
         found.append(entries)
     return np.stack(found)
+
+
+def embeddings(model: pm.Model, container: TensorSharedVariable) -> dict[str, TensorVariable]:
+    """Matrices, by the columns of a data container whose levels have rows of them."""
+    found: dict[str, TensorVariable] = {}
+    columns = {f"{column}::E": column for column in categories_of(model, container)}
+    for part in ancestors([*model.basic_RVs, *model.deterministics, *model.potentials]):
+        for matrix in () if part.owner is None else part.owner.inputs[1:]:
+            own = [each for name, each in columns.items() if str(matrix.name).endswith(name)]
+            if own and matrix in model.free_RVs and depends_on(part, {container}):
+                found[max(own, key=len)] = matrix
+    return found
+
+
+def parts_with_new_levels(
+    table: Table,
+    network: ForwardPass,
+    container: TensorSharedVariable,
+    rows: Arrays,
+    draws: Arrays,
+    model: pm.Model,
+    posterior: xr.Dataset,
+    rng: np.random.Generator,
+) -> Iterator[tuple[NDArray, list[NDArray], list[NDArray]]]:
+    """Numbers of rows of a table that have new levels, these rows, and draws to evaluate them.
+
+    A level has a row of an embedding, ``E[code]``; that of a new level is drawn from the law that
+    the known ones have at each draw, and takes the place of a known one.
+    """
+    matrices, places = embeddings(model, container), categories_of(model, container)
+    inputs, weights = list(network.rows).index(container), list(network.weights)
+    new = {str(column): each for column, each in table.new_levels.items()}
+    codes = np.stack([pd.factorize(each)[0] for each in new.values()])
+    drawn = [
+        new_entries(posterior, model, matrices[column], own.max() + 1, rng)
+        for column, own in zip(new, codes, strict=True)
+    ]
+    # As many new levels of a column as it has known ones at a time; none of it where it is -1.
+    parts = codes // np.array([len(places[column]) for column in new])[:, None]
+    for part in np.unique(parts[:, (parts >= 0).any(axis=0)], axis=1).T:
+        at = np.flatnonzero((parts == part[:, None]).all(axis=0))
+        of_rows, of_draws = [each[at] for each in rows], list(draws)
+        for column, number, own, entries in zip(new, part, codes, drawn, strict=True):
+            if number >= 0:
+                weight, length = weights.index(matrices[column]), len(places[column])
+                of_part = entries[:, number * length :][:, :length]
+                of_draws[weight] = of_draws[weight].copy()
+                of_draws[weight][:, : of_part.shape[1]] = of_part
+                of_rows[inputs][:, places[column]] = np.eye(length)[own[at] % length]
+        yield at, of_rows, of_draws

@@ -27,7 +27,6 @@ from pymc_nnsteps.graphs.search import depends_on, parameters
 from pymc_nnsteps.graphs.values import substitute
 from pymc_nnsteps.kernels.threads import one_thread
 from pymc_nnsteps.prediction.blocks import evaluate
-from pymc_nnsteps.prediction.columns import read_rows
 from pymc_nnsteps.prediction.forward import (
     ForwardPass,
     Lengths,
@@ -39,12 +38,13 @@ from pymc_nnsteps.prediction.imputation import imputation_of, imputations_of, wi
 from pymc_nnsteps.prediction.kinds import predicted_probabilities, predicted_responses
 from pymc_nnsteps.prediction.new_groups import (
     draws_with_new_groups,
+    embeddings,
     group_numbers,
     lengths_with_new_groups,
     numbers_groups,
+    parts_with_new_levels,
     require_entries,
 )
-from pymc_nnsteps.prediction.new_levels import embeddings, parts_with_new_levels
 from pymc_nnsteps.prediction.posterior import (
     add_predictions,
     holds,
@@ -54,7 +54,7 @@ from pymc_nnsteps.prediction.posterior import (
     thinned,
     unstacked,
 )
-from pymc_nnsteps.prediction.row_data import RowData, given_rows, own_rows, rows_of
+from pymc_nnsteps.prediction.row_data import RowData, given_rows, own_rows, read_rows, rows_of
 from pymc_nnsteps.tables import (
     Table,
     is_table,
@@ -237,9 +237,7 @@ def _predicted(
 
     def evaluated(rows: Sequence[NDArray[Any]], draws: Sequence[NDArray[Any]]) -> NDArray[Any]:
         if not isinstance(network, NoisyPass):
-            inputs, weights = list(network.rows.values()), list(network.weights.values())
-            at = weights, draws, rows, n_draws, progressbar, network.normal, rng
-            return evaluate(network.parameters[0], inputs, *at)
+            return evaluate(network, rows, draws, n_draws, rng, progressbar)
         seed = int(rng.integers(2**63))
         if kind == "probability":
             return predicted_probabilities(
@@ -373,11 +371,9 @@ def _at(
     network = read(values.dtype, lengths, gaps)
     rows = rows_of(argument, network.rows, container, values, others, tables)
     if sample_new_groups:
-        lengths = lengths_with_new_groups(
-            argument, network.parameters, network.weights, network.rows, rows
-        )
+        lengths = lengths_with_new_groups(argument, network, rows)
         network = read(values.dtype, lengths, gaps)
-    require_entries(argument, network.parameters, network.rows, rows)
+    require_entries(argument, network, rows)
     return table, rows, network, lengths
 
 

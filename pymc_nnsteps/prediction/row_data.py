@@ -1,4 +1,4 @@
-"""Data that go with the rows of the inputs: the group of each row, offsets, further inputs.
+"""Columns of the inputs, and data that go with their rows: groups, offsets, further inputs.
 
 Which data these are is read off the graph: where rows of the inputs are paired with entries of
 something else, these are of the same rows if their number is that of the rows of some data. All
@@ -7,6 +7,7 @@ of the output depends on its own row of the inputs and of these data alone.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,95 @@ from pymc_nnsteps.graphs.known import describe
 from pymc_nnsteps.graphs.row_axes import MixesRows, RowAxis, Rows
 from pymc_nnsteps.graphs.search import random_in, size_of
 from pymc_nnsteps.prediction.posterior import holds, sampled_rows
-from pymc_nnsteps.tables import numbers
+from pymc_nnsteps.tables import Table, before_encoding, categories, encoded, level_of, numbers
+
+TAKEN = {"chain", "draw", "obs", "output"}
+"""Dimension names that predictions already use."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of the inputs: one of numbers, or indicators of its levels."""
+
+    places: list[int]
+    # Its label; or the container's name with it, if it is a number or a name of a dimension.
+    name: str
+    levels: list[str] | None = None
+
+    def of(self, X: NDArray[Any]) -> NDArray[Any]:
+        """Its values in the rows of the inputs, of levels their numbers."""
+        return X[:, self.places[0]] if self.levels is None else X[:, self.places].argmax(axis=1)
+
+    def spread(self, X: NDArray[Any], n: int) -> tuple[NDArray[Any], NDArray[Any]]:
+        """At most ``n`` values over its range, or all levels, and what its places hold there."""
+        if self.levels is not None:
+            return np.array(self.levels), np.eye(len(self.levels), dtype=X.dtype)
+        own = self.of(X)
+        values = np.linspace(float(own.min()), float(own.max()), n)
+        if own.dtype.kind != "f":
+            values = np.unique(values.round()).astype(own.dtype)
+        return values, values[:, None]
+
+
+def read_rows(
+    argument: str,
+    model: pm.Model,
+    container: TensorSharedVariable,
+    given: object,
+    with_new_levels: Collection[object] = (),
+) -> Table:
+    """A table for a data container, with the columns of its labels."""
+    dims = model.named_vars_to_dims.get(container.name) or ("obs", "feature")
+    labels = model.coords.get(dims[1]) if len(dims) == 2 else None
+    if labels is None:
+        return numbers(argument, given, dims)
+    return encoded(argument, given, dims, labels, with_new_levels)
+
+
+def find_column(
+    argument: str, model: pm.Model, container: TensorSharedVariable, wanted: object
+) -> Column:
+    """The column of a name, or else of a position, in the data container of the inputs."""
+    if container.ndim != 2:
+        raise ValueError(
+            f"{argument} is a column of a table, but {container.name} has {container.ndim} axes."
+        )
+    labels, columns = _labels(model, container), columns_in(model, container)
+    is_place = isinstance(wanted, int | np.integer) and wanted not in labels
+    for each in columns:
+        own = each.places if is_place else [each.name, *(labels[place] for place in each.places)]
+        if wanted in own:
+            return each
+    known = before_encoding(labels)
+    raise ValueError(f"{argument} must be one of the columns {known}; got {wanted!r}.")
+
+
+def columns_in(model: pm.Model, container: TensorSharedVariable) -> list[Column]:
+    """The columns of a table of inputs, one for all indicators of a category."""
+    labels = _labels(model, container)
+    groups = categories_of(model, container)
+    heads = {place: head for head, places in groups.items() for place in places}
+    columns = []
+    for label in dict.fromkeys(heads.get(place, label) for place, label in enumerate(labels)):
+        places = groups[label] if label in groups else [labels.index(label)]
+        levels = [str(level_of(labels[i], label)) for i in places] if label in groups else None
+        own = isinstance(label, str) and label not in TAKEN
+        columns.append(Column(places, str(label) if own else f"{container.name}[{label}]", levels))
+    return columns
+
+
+def categories_of(model: pm.Model, container: TensorSharedVariable) -> dict[str, list[int]]:
+    """Names of columns of the inputs that are indicators of levels, and where these are."""
+    if container.ndim != 2:
+        return {}
+    return categories(_labels(model, container), container.get_value(borrow=True))
+
+
+def _labels(model: pm.Model, container: TensorSharedVariable) -> list[object]:
+    """Labels of the columns of a data container, or their numbers."""
+    dims = model.named_vars_to_dims.get(container.name) or (None, None)
+    return list(model.coords.get(dims[1]) or range(container.get_value(borrow=True).shape[1]))
+
 
 RowData = dict[Variable, TensorVariable]
 """From the inputs, and data that go with their rows, to what stands for each."""
@@ -187,12 +276,14 @@ def behind(operand: Variable, place: Rows, candidates: Collection[Variable]) -> 
         made = node.op.make_node(*(new.get(each, each) for each in node.inputs))
         new |= zip(node.outputs, made.outputs, strict=True)
     [lengths] = infer_shape([new.get(operand, operand)], [], [])
-    lengthened = {
-        part.owner.inputs[0]
-        for part in ancestors([lengths[place.axis]])
-        if part.owner is not None and part.owner.op == Shape_i(0)
-    }
+    lengthened = arrays_whose_rows_enter([lengths[place.axis]])
     return {leaf: stand_in for leaf, stand_in in leaves.items() if stand_in in lengthened}
+
+
+def arrays_whose_rows_enter(lengths: Sequence[Variable]) -> set[Variable]:
+    """Arrays whose numbers of rows lengths are made of."""
+    nodes = (part.owner for part in ancestors(lengths) if part.owner is not None)
+    return {node.inputs[0] for node in nodes if node.op == Shape_i(0)}
 
 
 def arrays_in(variables: Sequence[Variable]) -> list[Variable]:

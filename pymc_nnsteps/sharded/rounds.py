@@ -34,8 +34,8 @@ from pymc_nnsteps.graphs.shapes import shapes_of
 from pymc_nnsteps.laws.conditional import Additive, Conditional
 from pymc_nnsteps.moves.contract import Options, Scan
 from pymc_nnsteps.moves.plan import plan
-from pymc_nnsteps.prediction.columns import columns_in
 from pymc_nnsteps.prediction.imputation import ImputedColumn, imputations_of
+from pymc_nnsteps.prediction.row_data import columns_in
 
 
 @dataclass(frozen=True)

@@ -31,9 +31,9 @@ from pymc_nnsteps.kernels.files import digest
 from pymc_nnsteps.kernels.threads import one_thread
 from pymc_nnsteps.laws.conditional import Additive, Conditional, Draw, Shapes
 from pymc_nnsteps.moves.contract import Scan
-from pymc_nnsteps.prediction.columns import read_rows
 from pymc_nnsteps.prediction.imputation import imputations_of
 from pymc_nnsteps.prediction.new_groups import group_numbers
+from pymc_nnsteps.prediction.row_data import read_rows
 from pymc_nnsteps.runs.fingerprint import read, write
 from pymc_nnsteps.runs.tasks import COMPILING, QUICK
 from pymc_nnsteps.sharded.gaps import with_gaps

@@ -345,7 +345,7 @@ WIDE_CASES = (
         "sigma of layers": ({"sigma": {"output": 0.1}}, "sigma must be a positive number"),
         "gaps": (
             {"y": with_entry(Y, 2, np.nan)},
-            "y has missing values, but .*; pass reparametrize=False",
+            "y with missing values does not .*; pass reparametrize=False",
         ),
         "reparametrize": (
             {"reparametrize": "yes"},

@@ -7,7 +7,7 @@ import pytensor.tensor as pt
 import pytest
 
 import pymc_nnsteps as nns
-from pymc_nnsteps.prediction.closed_forms import read_readout
+from pymc_nnsteps.prediction.laws import read_readout
 
 X = np.random.default_rng(0).normal(size=(12, 2))
 

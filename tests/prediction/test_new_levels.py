@@ -6,7 +6,7 @@ import pymc as pm
 import pytest
 
 import pymc_nnsteps as nns
-from pymc_nnsteps.prediction import new_levels
+from pymc_nnsteps.prediction import new_groups
 from tests.planting import plant
 from tests.prediction.draws import made_up
 
@@ -61,7 +61,7 @@ def test_rows_of_known_levels_in_place_of_new_ones_are_seen(monkeypatch):
     def known(right, posterior, model, matrix, n, rng):
         return posterior[matrix.name].values[0]
 
-    plant(monkeypatch, new_levels, "new_entries", known)
+    plant(monkeypatch, new_groups, "new_entries", known)
     with pytest.raises(AssertionError):
         check_law()
 

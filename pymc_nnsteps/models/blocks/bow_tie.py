@@ -20,10 +20,10 @@ from pytensor.tensor import TensorVariable
 from pymc_nnsteps.arguments import positive_number, require_bool
 from pymc_nnsteps.graphs.initial_values import begin_at
 from pymc_nnsteps.models.parts import layers
-from pymc_nnsteps.models.parts.block import NetworkBlock
 from pymc_nnsteps.models.parts.context import Stack
 from pymc_nnsteps.models.parts.layers import floating, standard_deviation
 from pymc_nnsteps.models.parts.likelihoods import Start
+from pymc_nnsteps.models.parts.scaffold import NetworkBlock
 from pymc_nnsteps.models.parts.shrinkage import AnyShrinkage, PerLayer, weight_prior
 
 InverseGammaPrior = tuple[NDArray, NDArray]
@@ -132,7 +132,7 @@ class BowTieLayers:
         return self._linear_map(self.stack.n_layers, x)
 
     def _linear_map(self, layer: int, x: TensorVariable) -> TensorVariable:
-        shape, dims = self.stack.weight_shape(layer), self.stack.weight_dims(layer)
+        shape, dims = self.stack.of_weights(layer)
         W = pm.Normal(f"W{layer}", 0.0, self.weights(layer, shape, dims), shape=shape, dims=dims)
         s_0 = standard_deviation(self.bias_var[layer - 1])
         return x @ W.T + pm.Normal(f"b{layer}", 0.0, s_0, shape=shape[:1], dims=dims[:1])
@@ -141,19 +141,18 @@ class BowTieLayers:
         name, dims = f"a{layer}", self.stack.row_dims(layer)
         logit = z / floating(self.temperature)
         if self.marginalize_gates:
-            scale = noise_scale(layer, self.hidden_noise, self.stack)
+            scale = self.noise_scale(layer, self.hidden_noise)
             return _mixture(name, z, logit, scale, dims=dims)
         # The number of units is part of the type: of one unit nothing is broadcast.
         shape = (z.shape[0], self.stack.units[layer])
         gamma = pm.Bernoulli(f"gamma{layer}", logit_p=logit, shape=shape, dims=dims)
-        scale = noise_scale(layer, self.hidden_noise, self.stack)
+        scale = self.noise_scale(layer, self.hidden_noise)
         return pm.Normal(name, gamma * z, scale, shape=shape, dims=dims)
 
-
-def noise_scale(layer: int, prior: InverseGammaPrior, stack: Stack) -> TensorVariable:
-    """Add the variances of a layer's units to the model, and return their square roots."""
-    shape, dims = stack.weight_shape(layer)[:1], stack.weight_dims(layer)[:1]
-    return pt.sqrt(pm.InverseGamma(f"eta_sq{layer}", *prior, shape=shape, dims=dims))
+    def noise_scale(self, layer: int, prior: InverseGammaPrior) -> TensorVariable:
+        """Add the variances of a layer's units to the model, and return their square roots."""
+        [units, _], [dim, _] = self.stack.of_weights(layer)
+        return pt.sqrt(pm.InverseGamma(f"eta_sq{layer}", *prior, shape=units, dims=dim))
 
 
 def inverse_gamma(kind: str, alpha: float, beta: float) -> InverseGammaPrior:

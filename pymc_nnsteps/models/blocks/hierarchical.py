@@ -26,11 +26,11 @@ from pymc_nnsteps.activations import (
 )
 from pymc_nnsteps.graphs.initial_values import begin_at
 from pymc_nnsteps.models.parts import layers
-from pymc_nnsteps.models.parts.block import NetworkBlock
 from pymc_nnsteps.models.parts.context import Dim, Stack
-from pymc_nnsteps.models.parts.groups import DEFAULT_PRIORS, Groups, PriorLike, groups, layer_name
+from pymc_nnsteps.models.parts.groups import DEFAULT_PRIORS, Groups, PriorLike, groups
 from pymc_nnsteps.models.parts.layers import floating
 from pymc_nnsteps.models.parts.likelihoods import Start
+from pymc_nnsteps.models.parts.scaffold import NetworkBlock
 from pymc_nnsteps.models.priors import Prior
 
 Scale = TensorVariable | NDArray[np.floating]
@@ -134,60 +134,49 @@ class HierarchicalLayers:
 
     def __call__(self, x: TensorVariable) -> list[TensorVariable]:
         """Add the parameters to the model; return outputs, and the logarithms of noise."""
-        group, stack, n_hidden = self.group, self.stack, self.stack.n_layers - 1
+        group, stack, last = self.group, self.stack, self.stack.n_layers
         units, unit_dims = (*stack.units, stack.units[-1]), (*stack.unit_dims, stack.unit_dims[-1])
-        names = [layer_name(layer, n_hidden) for layer in range(n_hidden + 3)]
         adjustments = {
-            layer: gamma(f"tau_a{names[layer]}", alpha, floating(1), unit_dims[layer])
-            for layer, alpha in group.adjustments.items()
+            layer: gamma(f"tau_{key}", alpha, floating(1), unit_dims[layer])
+            for key, alpha in group.adjustments.items()
+            for layer in group.layers[key]
         }
 
-        def parameters(
-            name: str, key: str, prior: Prior, precision: Scale, *layers: int
-        ) -> TensorVariable:
-            connections = group.connections.get(key)
-            if connections is None:
-                dims, shape = zip(*((unit_dims[i], units[i]) for i in layers), strict=True)
-                return _parameter(name, prior, precision, dims=dims, shape=shape)
-            shared = _parameter(name, prior, precision, shape=connections.n_weights)
-            return connections.of_each(shared)
-
-        def vector(kind: str, layer: int, prior: Prior, adjustment: Scale) -> TensorVariable:
-            name = kind + names[layer]
-            precision = common_precision(name, prior, 1, self.begins.get("bias")) * adjustment
-            return parameters(name, name, prior, precision, layer)
-
-        def weights(source: int, layer: int, prior: Prior, adjustment: Scale) -> TensorVariable:
-            name = names[source] + names[layer]
-            kind = "output" if source > 0 and layer == n_hidden + 1 else "hidden"
-            start = self.begins.get("log_noise" if layer == n_hidden + 2 else kind)
-            n_sources = group.n_sources(name, units[source])
-            common = common_precision(name, prior, n_sources, start)
-            precision = precision_of_units(name, prior, common, start, unit_dims[source])
-            adjusted = precision * adjustment[:, None] if adjustment.ndim else precision
-            return parameters(f"W_{name}", name, prior, adjusted, layer, source)
+        def parameters(key: str) -> TensorVariable:
+            prior, (layer, *sources) = group.priors[key], group.layers[key]
+            kind = "hidden" if sources else "bias"
+            if sources and layer >= last:
+                kind = "log_noise" if layer > last else "output" if sources[0] > 0 else kind
+            start = self.begins.get(kind)
+            common = common_precision(key, prior, group.n_sources(key, units), start)
+            of_sources = (unit_dims[source] for source in sources)
+            precision = precision_of_units(key, prior, common, start, *of_sources)
+            if layer in adjustments and not key.startswith("t"):
+                adjustment = adjustments[layer]
+                precision = precision * (adjustment[:, None] if sources else adjustment)
+            name, connections = f"W_{key}" if sources else key, group.connections.get(key)
+            if connections is not None:
+                shared = _parameter(name, prior, precision, shape=connections.n_weights)
+                return connections.of_each(shared)
+            dims, shape = zip(*((unit_dims[i], units[i]) for i in group.layers[key]), strict=True)
+            return _parameter(name, prior, precision, dims=dims, shape=shape)
 
         def linear(layer: int) -> TensorVariable:
-            adjustment = adjustments.get(layer, floating(1))
-            terms = [
-                passed_on[source] @ weights(source, layer, prior, adjustment).T
-                for (source, destination), prior in group.weights.items()
-                if destination == layer
-            ]
-            if layer in group.biases:
-                terms.append(vector("b", layer, group.biases[layer], adjustment))
+            ends = {key: group.layers[key] for key in group.priors if len(group.layers[key]) == 2}
+            into = [(key, source) for key, (own, source) in ends.items() if own == layer]
+            terms = [passed_on[source] @ parameters(key).T for key, source in into]
+            if (bias := f"b{group.names[layer]}") in group.priors:
+                terms.append(parameters(bias))
             return reduce(add, terms)
 
         def with_offset(layer: int, values: TensorVariable) -> TensorVariable:
-            if layer not in group.offsets:
-                return values
-            return values + vector("t", layer, group.offsets[layer], floating(1))
+            offset = f"t{group.names[layer]}"
+            return values + parameters(offset) if offset in group.priors else values
 
         passed_on = [with_offset(0, x)]
         for layer, function in enumerate(self.functions, 1):
             passed_on.append(with_offset(layer, function(linear(layer))))
-        outputs = sorted({layer for _, layer in group.weights if layer > n_hidden})
-        return [linear(layer) for layer in outputs]
+        return [linear(layer) for layer in range(last, len(group.names))]
 
 
 def gamma(
@@ -256,12 +245,7 @@ def _activations(
 
 def _require_precisions(group: Groups, units: Sequence[int]) -> None:
     """Widths and scalings of which a floating-point number can hold the precision."""
-    n_hidden = len(units) - 2
-    sources = []
-    for (source, layer), prior in group.weights.items():
-        key = layer_name(source, n_hidden) + layer_name(layer, n_hidden)
-        sources.append((prior, group.n_sources(key, units[source])))
-    sources += [(prior, 1) for prior in (*group.biases.values(), *group.offsets.values())]
+    sources = [(p, group.n_sources(key, (*units, units[-1]))) for key, p in group.priors.items()]
     sources += [(group.noise, 1)] if group.noise is not None else []
     limits = np.finfo(config.floatX)
     for prior, n_sources in sources:

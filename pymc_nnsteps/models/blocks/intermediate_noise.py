@@ -3,24 +3,28 @@
 The equations are in :mod:`~pymc_nnsteps.models.intermediate_noise`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import pymc as pm
 from pytensor.tensor import TensorVariable
 
 from pymc_nnsteps.activations import Activation, activation_function
+from pymc_nnsteps.arguments import require_bool
 from pymc_nnsteps.models.parts import layers
-from pymc_nnsteps.models.parts.block import NetworkBlock
 from pymc_nnsteps.models.parts.context import Stack
 from pymc_nnsteps.models.parts.convolutions import Convolution
-from pymc_nnsteps.models.parts.likelihoods import Start
-from pymc_nnsteps.models.parts.noise import (
+from pymc_nnsteps.models.parts.layers import (
     DEFAULT_NOISE,
     Noise,
     OneNoise,
+    noise_scale,
     noisy,
     variances,
 )
+from pymc_nnsteps.models.parts.likelihoods import LIKELIHOODS, ObservedData, Start
+from pymc_nnsteps.models.parts.scaffold import NetworkBlock
+from pymc_nnsteps.models.priors import Prior
 
 
 def intermediate_noise(
@@ -125,8 +129,19 @@ class NoisyLayers:
         self.delta = variances(
             noise, sigma, kinds, observed=observed, needed=needed, default=default
         )
-        self.weight_precisions = layers.precisions("weight_precision", weight_precision, fan_in)
-        self.bias_precisions = layers.bias_precisions(bias, bias_precision, fan_in)
+        require_bool("bias", bias)
+        if bias_precision is not None and not bias:
+            raise ValueError(
+                "bias_precision has no meaning with bias=False; leave one of them out."
+            )
+        self.has_bias = bias
+        self.weight_precisions, self.bias_precisions = (
+            layers.positive_per_layer(name, fan_in if given is None else given, len(fan_in))
+            for name, given in (
+                ("weight_precision", weight_precision),
+                ("bias_precision", bias_precision),
+            )
+        )
 
     def __call__(self, x: TensorVariable) -> TensorVariable:
         """Add the layers to the model, and return the last pre-activations."""
@@ -134,6 +149,36 @@ class NoisyLayers:
         if variance == 0:
             return mean
         return noisy(self.last, mean, variance, self.stack.row_dims(self.stack.n_layers))
+
+    def observe(
+        self,
+        likelihood: str,
+        x: TensorVariable,
+        seen: ObservedData,
+        start: Start,
+        vary: Callable[..., TensorVariable] | None = None,
+    ) -> None:
+        """Add the layers to the model, and what is observed of the last pre-activations.
+
+        ``vary`` leads from the inputs, the standard deviation and the dimensions of targets to the
+        standard deviation of each row.
+        """
+        law, mean, [variance] = LIKELIHOODS[likelihood], self.mean(x), self.delta["output"]
+        if likelihood == "normal":
+            scale = noise_scale("y", variance)
+            law.observe(seen.f(mean), seen, vary(x, scale, seen.dims) if vary else scale)
+        elif law.any_network:
+            if variance != 0:
+                mean = noisy(self.last, mean, variance, ("obs", "output"))
+            law.observe(seen.named(mean), seen)
+        elif isinstance(variance, Prior):
+            raise ValueError(
+                f'noise of the output cannot be learnt with likelihood="{likelihood}", which '
+                "does not identify the scale of utilities; pass a mapping with a number as its "
+                '"output".'
+            )
+        else:
+            law.observe(mean, seen, self.last, variance, start)
 
     @property
     def last(self) -> str:
@@ -151,11 +196,16 @@ class NoisyLayers:
 
     def _linear_map(self, number: int, x: TensorVariable) -> TensorVariable:
         layer = len(self.maps) + number
-        return layers.dense(
-            layer,
-            x,
-            shape=self.stack.weight_shape(number),
-            dims=self.stack.weight_dims(number),
-            weight_precision=self.weight_precisions[layer - 1],
-            bias_precision=self.bias_precisions[layer - 1],
-        )
+        W, b = self.parameters(layer, *self.stack.of_weights(number))
+        return x @ W.T if b is None else x @ W.T + b
+
+    def parameters(
+        self, layer: int, shape: tuple[int, ...], dims: tuple[str, ...]
+    ) -> tuple[TensorVariable, TensorVariable | None]:
+        """Add ``W ~ N(0, 1/lambda_W)`` and ``b ~ N(0, 1/lambda_b)`` of a layer to the model."""
+        sd = layers.standard_deviation(1 / self.weight_precisions[layer - 1])
+        W = pm.Normal(f"W{layer}", 0.0, sd, shape=shape, dims=dims)
+        if not self.has_bias:
+            return W, None
+        sd = layers.standard_deviation(1 / self.bias_precisions[layer - 1])
+        return W, pm.Normal(f"b{layer}", 0.0, sd, shape=shape[:1], dims=dims[:1])

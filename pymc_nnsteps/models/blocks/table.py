@@ -8,9 +8,9 @@ from pytensor.tensor import TensorVariable
 
 from pymc_nnsteps.graphs.search import model_or_context
 from pymc_nnsteps.models.parts import data
-from pymc_nnsteps.models.parts.block import BEGIN
 from pymc_nnsteps.models.parts.context import Dim, add_dims, check_dims, check_names
 from pymc_nnsteps.models.parts.data import Missing
+from pymc_nnsteps.models.parts.scaffold import BEGIN
 
 
 def table(

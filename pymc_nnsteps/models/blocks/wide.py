@@ -16,10 +16,10 @@ from pymc_nnsteps.activations import (
     activation_function,
 )
 from pymc_nnsteps.arguments import finite_number, positive_number
-from pymc_nnsteps.models.parts.block import NetworkBlock
 from pymc_nnsteps.models.parts.context import Stack
 from pymc_nnsteps.models.parts.layers import standard_deviation
 from pymc_nnsteps.models.parts.likelihoods import Start
+from pymc_nnsteps.models.parts.scaffold import NetworkBlock
 
 
 def wide(
@@ -116,7 +116,7 @@ class WideLayers:
 
     def weights(self, layer: int) -> tuple[TensorVariable, TensorVariable | None]:
         """Add the standard normal weights and biases of a layer to the model."""
-        shape, dims = self.stack.weight_shape(layer), self.stack.weight_dims(layer)
+        shape, dims = self.stack.of_weights(layer)
         W = pm.Normal(f"W{layer}", shape=shape, dims=dims)
         return W, pm.Normal(f"b{layer}", shape=shape[:1], dims=dims[:1]) if self.has_bias else None
 

@@ -77,11 +77,6 @@ class Dim:
     labels: tuple[object, ...] | None = None
 
 
-def current_or_new_model() -> pm.Model:
-    """Return the model whose context is open, or a new one."""
-    return pm.Model.get_context(error_if_none=False) or Model()
-
-
 def check_names(
     model: pm.Model,
     variables: Iterable[str],
@@ -145,7 +140,7 @@ def add_rehearsed(build: Callable[[], object], dims: Mapping[str, Dim], n_obs: i
     for container in alone.data_vars:  # they would stay until Python looks for cycles
         container.set_value(np.empty((0,) * container.ndim, container.dtype), borrow=True)
     every_dim = {"obs": Dim(n_obs), **dims}
-    model = current_or_new_model()
+    model = pm.Model.get_context(error_if_none=False) or Model()
     check_names(model, variables, every_dim)
     check_dims(model, every_dim)
     with model:
@@ -167,13 +162,10 @@ class Stack:
         """Number of layers of weights."""
         return len(self.units) - 1
 
-    def weight_shape(self, layer: int) -> tuple[int, int]:
-        """Shape (fan_out, fan_in) of the weights that lead into a layer."""
-        return self.units[layer], self.units[layer - 1]
-
-    def weight_dims(self, layer: int) -> tuple[str, str]:
-        """Dimensions of the weights that lead into a layer."""
-        return self.unit_dims[layer], self.unit_dims[layer - 1]
+    def of_weights(self, layer: int) -> tuple[tuple[int, int], tuple[str, str]]:
+        """Shape (fan_out, fan_in) and dimensions of the weights that lead into a layer."""
+        units, dims = self.units, self.unit_dims
+        return (units[layer], units[layer - 1]), (dims[layer], dims[layer - 1])
 
     def row_dims(self, layer: int) -> tuple[str, str] | None:
         """Dimensions of what a layer computes from each row, if they have names."""

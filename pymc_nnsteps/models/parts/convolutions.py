@@ -8,14 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import pymc as pm
 import pytensor.tensor as pt
 from numpy.typing import NDArray
 from pytensor import config
 from pytensor.tensor import TensorVariable
 
 from pymc_nnsteps.arguments import is_integer, positive_integer
-from pymc_nnsteps.models.parts.layers import standard_deviation
 
 Pair = tuple[int, int]
 
@@ -136,36 +134,11 @@ def sized(convolutions: Sequence[Conv2D], image: tuple[int, int, int]) -> tuple[
 
 
 def convolution(
-    layer: int,
-    images: TensorVariable,
-    made: Convolution,
-    *,
-    dims: tuple[str, str, str, str],
-    weight_precision: float,
-    bias_precision: float | None,
+    images: TensorVariable, made: Convolution, weights: TensorVariable, bias: TensorVariable | None
 ) -> TensorVariable:
-    """Add kernels ``W{layer}`` (and biases), and return the convolution (n_obs, *made.shape).
-
-    Images are of shape (n_obs, in_channels, height, width).
-    """
-    weights = pm.Normal(
-        f"W{layer}",
-        0.0,
-        standard_deviation(1 / weight_precision),
-        shape=made.kernel_shape,
-        dims=dims,
-    )
+    """The convolution (n_obs, *made.shape) of images (n_obs, in_channels, height, width)."""
     mean = weights.reshape((made.channels, made.fan_in)) @ _patches(images, made)
-    if bias_precision is not None:
-        bias = pm.Normal(
-            f"b{layer}",
-            0.0,
-            standard_deviation(1 / bias_precision),
-            shape=made.channels,
-            dims=dims[0],
-        )
-        mean = mean + bias[:, None]
-    return pt.swapaxes(mean, 1, 2)
+    return pt.swapaxes(mean if bias is None else mean + bias[:, None], 1, 2)
 
 
 def average_pool(images: TensorVariable, made: Convolution) -> TensorVariable:

@@ -6,7 +6,7 @@ with one sentence that names the argument and a remedy.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -22,8 +22,7 @@ from pymc_nnsteps.arguments import (
     require_choice,
     require_finite,
 )
-from pymc_nnsteps.models.parts.imputation import require_laws
-from pymc_nnsteps.models.parts.inputs import Embedding, Inputs
+from pymc_nnsteps.models.parts.inputs import Embedding, Inputs, require_laws
 from pymc_nnsteps.tables import (
     Table,
     as_array,
@@ -126,8 +125,8 @@ def _embeddings(embed: object, labels: tuple[object, ...]) -> tuple[Embedding, .
         )
     found = []
     for column, width in embed.items():
-        levels = {i: level_of(label, column) for i, label in enumerate(labels)}
-        known = {i: level for i, level in levels.items() if level is not None}
+        levels = ((i, level_of(label, column)) for i, label in enumerate(labels))
+        known = {i: level for i, level in levels if level is not None}
         if not known:
             heads = [h for h in before_encoding(labels) if h not in labels]
             raise ValueError(
@@ -154,17 +153,19 @@ def images(X: ArrayLike) -> Inputs:
 def regression_targets(
     y: ArrayLike | pd.Series | pd.DataFrame,
     n_obs: int,
-    two_classes: str | None = None,
-    classes: str | None = None,
+    two_classes: str,
+    classes: str,
 ) -> Targets:
-    """Real targets of shape (n_obs,) or (n_obs, n_outputs), NaN where they are missing."""
-    remedy = f'use likelihood="{classes}"' if classes else "pass nns.models.one_hot(y)"
-    table = numbers("y", y, ("obs", "output"), f"for class labels {remedy}")
+    """Real targets of shape (n_obs,) or (n_obs, n_outputs), NaN where they are missing.
+
+    ``two_classes`` and ``classes`` are the likelihoods that messages name.
+    """
+    advice = f'for class labels use likelihood="{classes}"'
+    table = numbers("y", y, ("obs", "output"), advice)
     if table.values.dtype.kind == "b":
-        remedy = f'for two classes use likelihood="{two_classes}"; ' if two_classes else ""
         raise ValueError(
-            f"y is boolean, but this network has real targets; {remedy}for a regression on 0 and 1 "
-            "pass y as floats."
+            "y is boolean, but this network has real targets; for two classes use "
+            f'likelihood="{two_classes}"; for a regression on 0 and 1 pass y as floats.'
         )
     values = _floating(table)
     if values.ndim not in (1, 2):
@@ -201,7 +202,7 @@ def binary_targets(
     table = numbers("y", y, ("obs", "output"), advice)
     given = _floating(table)
     has_columns = several and given.ndim == 2
-    values = _whole_numbers("y", given if has_columns else _flat("y", given))
+    values = _whole_numbers("y", given if has_columns else _labels("y", given))
     _require_rows(len(values), n_obs)
     strange = values[~np.isin(values, (0, 1))]
     if len(strange):
@@ -217,7 +218,7 @@ def binary_targets(
 def class_targets(
     y: ArrayLike | pd.Series | pd.Categorical,
     n_obs: int,
-    likelihood: str = "multinomial_probit",
+    likelihood: str,
 ) -> Targets:
     """Numbers of class labels, of shape (n_obs,), and the label of each number.
 
@@ -317,20 +318,15 @@ def _require_entries(name: str, values: NDArray[np.generic]) -> None:
         )
 
 
-def _labels(name: str, labels: object) -> NDArray[np.generic] | pd.Series | pd.Categorical:
+def _labels(name: str, labels: Any) -> NDArray[np.generic] | pd.Series | pd.Categorical:
     known = isinstance(labels, pd.Series | pd.Categorical)
-    return _flat(name, labels if known else as_array(name, labels))
-
-
-def _flat[Labels: (NDArray[np.generic], pd.Series, pd.Categorical)](
-    name: str, labels: Labels
-) -> Labels:
-    if labels.ndim != 1:
+    found: Any = labels if known else as_array(name, labels)
+    if found.ndim != 1:
         raise ValueError(
-            f"{name} must be 1-D, one label per row of X; got shape {labels.shape}; "
+            f"{name} must be 1-D, one label per row of X; got shape {found.shape}; "
             "pass a single column."
         )
-    return labels
+    return found
 
 
 def _whole_numbers(name: str, labels: object) -> NDArray[np.floating]:

@@ -1,29 +1,14 @@
 """Groups of a hierarchical network's parameters: their names, and the connections they make.
 
-Layers are called ``i`` (inputs), ``h1``, ``h2``, ... (hidden) and ``o`` (outputs), and a group by
-what it is and where it stands, as in the Flexible Bayesian Modelling software:
-
-==================  ==================================================================
-key                 group
-==================  ==================================================================
-``ih1``, ``h1h2``,  weights from one layer to a later one: ``ih2``, ``io``, ``h1o``
-``h2o``, ...        and ``h1h3`` skip layers
-``bh1``, ``bo``     biases of a layer
-``ti``, ``th1``     offsets, added to a layer's values before they are passed on
-``ah1``, ``ao``     adjustments of a layer's units, given by their shape ``alpha``
-``noise``           of real targets
-``h1s``, ...        weights to the logarithm of the noise, where it varies with the inputs
-==================  ==================================================================
-
-Without numbers the keys of hidden layers stand for a plain network of any depth: ``ih`` leads
-into the first hidden layer, ``hh`` from each to the next, ``ho`` from the last to the outputs,
-``hs`` to the logarithm of the noise, and ``bh``, ``th`` and ``ah`` belong to all of them.
+Layers are called ``i`` (inputs), ``h1``, ``h2``, ... (hidden), ``o`` (outputs) and ``s`` (logarithm
+of the noise), and a group by what it is and where it stands: ``h1h2`` for weights, ``bh1`` for
+biases. The keys are those of :func:`~pymc_nnsteps.hierarchical_mlp`; without numbers they stand for
+a plain network of any depth.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -32,6 +17,7 @@ import pytensor.tensor as pt
 from numpy.typing import ArrayLike, NDArray
 from pytensor.tensor import TensorVariable
 
+from pymc_nnsteps.arguments import is_finite_number
 from pymc_nnsteps.models.priors import Prior
 from pymc_nnsteps.tables import listed
 
@@ -114,29 +100,20 @@ HEAVY_TAILS = 4.0
 
 @dataclass(frozen=True)
 class Groups:
-    """The groups of one network, by the positions of their layers.
+    """The groups of one network by their keys, in the order of their variables."""
 
-    Inputs are layer 0, outputs L + 1, the logarithms of their noise L + 2.
-    """
-
-    weights: dict[tuple[int, int], Prior]
-    biases: dict[int, Prior]
-    offsets: dict[int, Prior]
-    adjustments: dict[int, float]
+    priors: dict[str, Prior]  # of weights, biases and offsets
+    adjustments: dict[str, float]
     noise: Prior | None
     connections: dict[str, Connections]  # of the groups whose connections are given
+    # Layers along the axes of each group; inputs are 0, outputs L + 1, their noise L + 2.
+    layers: dict[str, tuple[int, ...]]
+    names: list[str]  # of the layers
 
-    def n_sources(self, key: str, n_units: int) -> int:
-        """Number of units, of ``n_units``, among which a variance may be divided."""
+    def n_sources(self, key: str, units: Sequence[int]) -> int:
+        """Number of units among which the variance of weights may be divided."""
         connections = self.connections.get(key)
-        return n_units if connections is None else connections.n_sources
-
-
-def layer_name(layer: int, n_hidden: int) -> str:
-    """``i``, ``h1``, ..., ``o``, ``s``."""
-    if 0 < layer <= n_hidden:
-        return f"h{layer}"
-    return {0: "i", n_hidden + 1: "o", n_hidden + 2: "s"}[layer]
+        return units[self.layers[key][-1]] if connections is None else connections.n_sources
 
 
 def groups(
@@ -159,44 +136,39 @@ def groups(
         )
     keys = _Keys(len(units) - 2, varying_noise)
     priors, alphas = _chosen(given, keys, likelihood)
-    shapes = keys.shapes(units)
     connected = {
-        key: connections_between(key, index, shapes[key])
+        key: connections_between(
+            key, index, tuple((*units, units[-1])[i] for i in keys.layers[key])
+        )
         for key, index in _by_full_key(connections, keys).items()
     }
     for key in connected:
-        asked = any(key in keys.full_keys(each) for each in given)
+        asked = key in keys.expanded(given)
         priors[key] = _of_connections(key, priors.get(key), asked)
-        if (adjustment := keys.adjustment_of(key)) in alphas:
+        adjustment = f"a{keys.names[keys.layers[key][0]]}"
+        if not key.startswith("t") and adjustment in alphas:
             raise ValueError(
                 f"priors[{adjustment!r}] adjusts units, to which the parameters of "
                 f"connections[{key!r}] do not belong; leave one of them out."
             )
-    found = Groups(
-        _by_layer(keys.weights, priors),
-        _by_layer(keys.biases, priors),
-        _by_layer(keys.offsets, priors),
-        _by_layer(keys.adjustments, alphas),
-        _noise(priors.get("noise"), likelihood),
-        connected,
-    )
-    _require_connected(found, keys.n_hidden, varying_noise)
-    return found
+    noise = _noise(priors.pop("noise", None), likelihood)
+    _require_connected(priors, keys)
+    return Groups(priors, alphas, noise, connected, keys.layers, keys.names)
 
 
 class _Keys:
     """Keys of all groups that a network may have, and the layers they stand between or at."""
 
     def __init__(self, n_hidden: int, varying_noise: bool) -> None:
-        name, self.n_hidden = partial(layer_name, n_hidden=n_hidden), n_hidden
-        above = range(1, n_hidden + 2)
-        ways = [(k, layer) for layer in above for k in range(layer)]
-        ways += [(k, n_hidden + 2) for k in range(n_hidden + 1) if varying_noise]
-        self.weights = {name(k) + name(layer): (k, layer) for k, layer in ways}
-        self.biases = {f"b{name(layer)}": layer for layer in above}
-        self.offsets = {f"t{name(layer)}": layer for layer in range(n_hidden + 1)}
-        self.adjustments = {f"a{name(layer)}": layer for layer in above}
-        hidden = [name(layer) for layer in range(1, n_hidden + 1)]
+        hidden = [f"h{layer}" for layer in range(1, n_hidden + 1)]
+        self.names = names = ["i", *hidden, "o", *["s"] * varying_noise]
+        self.layers: dict[str, tuple[int, ...]] = {
+            names[source] + name: (layer, source)
+            for layer, name in enumerate(names)
+            for source in range(min(layer, n_hidden + 1))
+        }
+        for kind, own in (("b", names[1:]), ("t", names[: n_hidden + 1]), ("a", names[1:])):
+            self.layers |= {kind + name: (names.index(name),) for name in own if name != "s"}
         # Keys without numbers, and the full keys that they stand for.
         self.shorthand = {
             "ih": [f"i{layer}" for layer in hidden[:1]],
@@ -206,40 +178,14 @@ class _Keys:
             **{f"{kind}h": [kind + layer for layer in hidden] for kind in "bta"},
         }
 
-    @property
-    def full(self) -> list[str]:
-        return [*self.weights, *self.biases, *self.offsets, *self.adjustments]
-
-    def full_keys(self, key: str) -> list[str]:
-        """What a key stands for: itself, if it has numbers."""
-        return self.shorthand.get(key, [key])
-
-    def short_first(self, given: Iterable[str]) -> list[str]:
-        """Keys in an order in which one with numbers comes after those without."""
-        return sorted(given, key=lambda key: key not in self.shorthand)
-
-    def adjustment_of(self, key: str) -> str | None:
-        """Key of the adjustments of the units that parameters lead into; None: of no such."""
-        layer = self.weights[key][1] if key in self.weights else self.biases.get(key)
-        return None if layer is None else f"a{layer_name(layer, self.n_hidden)}"
-
-    def shapes(self, units: Sequence[int]) -> dict[str, tuple[int, ...]]:
-        """Shapes of the parameters of each group."""
-        units = (*units, units[-1])
-        return {
-            **{key: (units[layer], units[k]) for key, (k, layer) in self.weights.items()},
-            **{key: (units[layer],) for key, layer in (self.biases | self.offsets).items()},
-        }
-
-
-def _by_layer[Place, Value](
-    places: Mapping[str, Place], chosen: Mapping[str, Value]
-) -> dict[Place, Value]:
-    return {places[key]: value for key, value in chosen.items() if key in places}
+    def expanded[Given](self, given: Mapping[str, Given]) -> dict[str, Given]:
+        """What is given by full keys; one with numbers comes before one without."""
+        short_first = sorted(given, key=lambda key: key not in self.shorthand)
+        return {full: given[k] for k in short_first for full in self.shorthand.get(k, [k])}
 
 
 def _by_full_key(connections: Mapping[str, ArrayLike] | None, keys: _Keys) -> dict[str, ArrayLike]:
-    """Connections by full keys; a key with numbers comes before one without."""
+    """Connections by full keys."""
     if connections is None:
         return {}
     if not isinstance(connections, Mapping):
@@ -247,19 +193,14 @@ def _by_full_key(connections: Mapping[str, ArrayLike] | None, keys: _Keys) -> di
             'connections must be a mapping such as {"ih": index}, with an integer array of shape '
             f"(fan_out, fan_in); got {type(connections).__name__}."
         )
-    full = [*keys.weights, *keys.biases, *keys.offsets]
-    known = [key for key, stood in keys.shorthand.items() if stood and set(stood) <= set(full)]
-    known += full
+    stood_for = [key for key, full in keys.shorthand.items() if full]
+    known = [key for key in (*stood_for, *keys.layers) if not key.startswith("a")]
     for key in connections:
         if key not in known:
             raise ValueError(
                 f"connections has the key {key!r}; groups of this network are {', '.join(known)}."
             )
-    return {
-        each: connections[key]
-        for key in keys.short_first(connections)
-        for each in keys.full_keys(key)
-    }
+    return keys.expanded(connections)
 
 
 def _of_connections(key: str, prior: Prior | None, asked: bool) -> Prior:
@@ -281,23 +222,23 @@ def _chosen(
     given: Mapping[str, PriorLike], keys: _Keys, likelihood: str | None
 ) -> tuple[dict[str, Prior], dict[str, float]]:
     """Priors and shapes of adjustments by full keys, with the defaults."""
-    known = [*(key for key, full in keys.shorthand.items() if full), *keys.full]
+    known = [*(key for key, full in keys.shorthand.items() if full), *keys.layers]
+    n_hidden = keys.names.index("o") - 1
     if likelihood in REAL:
         known.append("noise")
     strange = [key for key in given if key not in known]
     if strange:
         law = "" if likelihood is None else f' and likelihood="{likelihood}"'
         raise ValueError(
-            f"priors has the key {strange[0]!r}; with {keys.n_hidden} hidden layers{law} the keys "
+            f"priors has the key {strange[0]!r}; with {n_hidden} hidden layers{law} the keys "
             f"are {', '.join(known)}."
         )
     chosen: dict[str, Prior | float | None] = {}
     for priors in (DEFAULT_PRIORS, given):
-        for key in keys.short_first(priors):
-            if key in known:
-                chosen.update(dict.fromkeys(keys.full_keys(key), _read(key, priors[key])))
+        read = {key: _read(key, prior) for key, prior in priors.items() if key in known}
+        chosen |= keys.expanded(read)
     for key in ("io", "is"):
-        if keys.n_hidden and key not in given:
+        if n_hidden and key not in given:
             chosen.pop(key, None)
     return (
         {key: prior for key, prior in chosen.items() if isinstance(prior, Prior)},
@@ -310,7 +251,12 @@ def _read(key: str, given: PriorLike) -> Prior | float | None:
     if given is None:
         return None
     if key.startswith("a"):
-        return _adjustment(key, given)
+        if not is_finite_number(given) or given <= 0:
+            raise ValueError(
+                f"priors[{key!r}] must be a positive number, the shape alpha of adjustments; got "
+                f"{given!r}."
+            )
+        return float(given)
     try:
         prior = (
             given
@@ -326,19 +272,6 @@ def _read(key: str, given: PriorLike) -> Prior | float | None:
     if not key.startswith(("i", "h")):
         _require_no_sources(key, prior)
     return prior
-
-
-def _adjustment(key: str, alpha: PriorLike) -> float:
-    try:
-        number = math.nan if isinstance(alpha, bool) else float(alpha)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        number = math.nan
-    if not 0 < number < math.inf:
-        raise ValueError(
-            f"priors[{key!r}] must be a positive number, the shape alpha of adjustments; "
-            f"got {alpha!r}."
-        )
-    return number
 
 
 def _require_no_sources(key: str, prior: Prior) -> None:
@@ -368,13 +301,10 @@ def _noise(prior: Prior | None, likelihood: str | None) -> Prior | None:
     return prior
 
 
-def _require_connected(found: Groups, n_hidden: int, varying_noise: bool) -> None:
-    sources, destinations = zip(*found.weights, strict=True) if found.weights else ((), ())
-    for way, ends, needed in (
-        ("into", destinations, range(1, n_hidden + 2 + varying_noise)),
-        ("out of", sources, range(1, n_hidden + 1)),
-    ):
-        for layer in needed:
-            if layer not in ends:
-                name = layer_name(layer, n_hidden)
+def _require_connected(priors: Collection[str], keys: _Keys) -> None:
+    """Check that weights lead into each layer behind the inputs, and out of each hidden one."""
+    ways = [keys.layers[key] for key in priors if len(keys.layers[key]) == 2]
+    for end, way in enumerate(("into", "out of")):
+        for layer, name in enumerate(keys.names[1:], 1):
+            if (end == 0 or name.startswith("h")) and layer not in [ends[end] for ends in ways]:
                 raise ValueError(f"priors leaves no weights that lead {way} layer {name}.")

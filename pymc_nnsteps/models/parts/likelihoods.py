@@ -25,9 +25,7 @@ from pymc_nnsteps.arguments import require_choice
 from pymc_nnsteps.graphs.initial_values import begin_at
 from pymc_nnsteps.models.parts import data
 from pymc_nnsteps.models.parts.data import Observed
-from pymc_nnsteps.models.parts.layers import floating
-from pymc_nnsteps.models.parts.noise import Variance, noise_scale, noisy
-from pymc_nnsteps.models.priors import Prior
+from pymc_nnsteps.models.parts.layers import floating, noisy
 
 Start = Literal["support_point", "prior"]
 AnyNetwork = Literal[
@@ -38,7 +36,6 @@ AnyNetwork = Literal[
 OfNoisyLayers = Literal["normal", "probit", "multinomial_probit"] | AnyNetwork
 
 Scale = TensorVariable | NDArray[np.floating]
-Vary = Callable[[Scale, tuple[str, ...]], TensorVariable]
 
 
 @dataclass(frozen=True)
@@ -319,36 +316,6 @@ def multinomial_probit(
 def _prior_utilities(variance: float, shape: tuple[TensorVariable, int]) -> TensorVariable:
     """Utilities as widespread as those of a network whose outputs have unit variance."""
     return pm.Normal.dist(0.0, np.sqrt(1.0 + variance), shape=shape)
-
-
-def observe_noisy(
-    likelihood: str,
-    latent: str,
-    mean: TensorVariable,
-    variance: Variance,
-    seen: ObservedData,
-    start: Start,
-    vary: Vary | None = None,
-) -> TensorVariable:
-    """Observe the last pre-activations of a network with noise, of this name if latent.
-
-    ``vary`` leads from the standard deviation and the dimensions of targets to that of each row.
-    """
-    law = LIKELIHOODS[likelihood]
-    if likelihood == "normal":
-        scale = noise_scale("y", variance)
-        return normal(seen.f(mean), seen, scale if vary is None else vary(scale, seen.dims))
-    if not law.any_network:
-        if isinstance(variance, Prior):
-            raise ValueError(
-                f'noise of the output cannot be learnt with likelihood="{likelihood}", which '
-                "does not identify the scale of utilities; pass a mapping with a number as its "
-                '"output".'
-            )
-        return law.observe(mean, seen, latent, variance, start)
-    if variance != 0:
-        mean = noisy(latent, mean, variance, ("obs", "output"))
-    return law.observe(seen.named(mean), seen)
 
 
 COUNTS = ("poisson", "negative_binomial")

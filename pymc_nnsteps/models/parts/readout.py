@@ -30,10 +30,9 @@ from pymc.distributions.shape_utils import rv_size_is_none
 from pytensor import config
 from pytensor.compile.mode import optdb
 from pytensor.compile.sharedvalue import SharedVariable
-from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.features import ReplaceValidate
 from pytensor.graph.fg import FunctionGraph
-from pytensor.graph.rewriting.basic import GraphRewriter, dfs_rewriter, node_rewriter
+from pytensor.graph.rewriting.basic import GraphRewriter
 from pytensor.graph.traversal import ancestors
 from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor import TensorConstant, TensorVariable
@@ -142,11 +141,6 @@ def by_columns(
     return _solve_transposed(root, whitened).T
 
 
-def keep_given_targets(phi: TensorVariable) -> None:
-    """Have nothing computed from draws of ``phi`` with other targets by forward sampling."""
-    phi.tag.is_given_targets = True
-
-
 def _design(features: TensorVariable, bias_var: float) -> TensorVariable:
     """The matrix ``Psi``."""
     if bias_var == 0:
@@ -194,29 +188,12 @@ def _dims(targets: TensorVariable) -> tuple[str, ...]:
     return ("output", "obs")[-targets.ndim :]
 
 
-def _is_posterior_predictive() -> bool:
-    return bool(locals_of("sample_posterior_predictive", "pymc.sampling.forward"))
+class _RefuseGiven(GraphRewriter):
+    """Refuse draws of targets given weights, and functions of stored draws of ``phi``.
 
-
-def _refuse_given_weights(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:
-    """Refuse draws in posterior predictive sampling, and given weights passed to the function."""
-    if node.op.name != MARGINAL:
-        return None
-    entering = set(ancestors(node.inputs))
-    is_given = _is_posterior_predictive() or any(
-        variable in entering
-        and isinstance(variable.type, TensorType)
-        and not isinstance(variable, SharedVariable)
-        for variable in fgraph.inputs
-    )
-    plain = copy(node.op)
-    del plain.name  # that of its class is not marked
-    rng, drawn = plain.make_node(*node.inputs).outputs
-    return [rng, refused(drawn, False) if is_given else drawn]
-
-
-class _RefuseGivenPhi(GraphRewriter):
-    """Refuse functions of stored draws of ``phi`` that posterior predictive sampling computes."""
+    The former are those of posterior predictive sampling, and of functions that weights are passed
+    to; the latter are those that posterior predictive sampling computes.
+    """
 
     @override
     def add_requirements(self, fgraph: FunctionGraph) -> None:
@@ -224,8 +201,24 @@ class _RefuseGivenPhi(GraphRewriter):
 
     @override
     def apply(self, fgraph: FunctionGraph) -> None:
+        is_predictive = bool(locals_of("sample_posterior_predictive", "pymc.sampling.forward"))
+        for node in list(fgraph.apply_nodes):
+            if not isinstance(node.op, NormalRV | MvNormalRV) or node.op.name != MARGINAL:
+                continue
+            entering = set(ancestors(node.inputs))
+            is_given = is_predictive or any(
+                variable in entering
+                and isinstance(variable.type, TensorType)
+                and not isinstance(variable, SharedVariable)
+                for variable in fgraph.inputs
+            )
+            plain = copy(node.op)
+            del plain.name  # that of its class is not marked
+            rng, drawn = plain.make_node(*node.inputs).outputs
+            new = [rng, refused(drawn, False) if is_given else drawn]
+            fgraph.replace_all(zip(node.outputs, new, strict=True), import_missing=True)
         given = [v for v in fgraph.inputs if getattr(v.tag, "is_given_targets", False)]
-        if given and _is_posterior_predictive():
+        if given and is_predictive:
             never = pt.constant(False)
             for output in fgraph.outputs:
                 if not set(given).isdisjoint(ancestors([output])) and output not in given:
@@ -233,11 +226,4 @@ class _RefuseGivenPhi(GraphRewriter):
                     fgraph.replace(output, nothing, import_missing=True)
 
 
-optdb.register("refuse_given_phi", _RefuseGivenPhi(), "fast_run", "fast_compile", position=0.02)
-optdb.register(
-    "refuse_given_weights",
-    dfs_rewriter(node_rewriter([NormalRV, MvNormalRV])(_refuse_given_weights)),
-    "fast_run",
-    "fast_compile",
-    position=0.01,
-)
+optdb.register("refuse_given", _RefuseGiven(), "fast_run", "fast_compile", position=0.01)
