@@ -27,13 +27,17 @@ from numpy.typing import ArrayLike
 from pytensor import config
 from pytensor.tensor import TensorVariable
 
-from pymc_nnsteps.activations import AnyActivation
-from pymc_nnsteps.arguments import is_word, require_bool
-from pymc_nnsteps.models.blocks.wide import WideLayers
+from pymc_nnsteps.activations import (
+    ACTIVATIONS,
+    SMOOTH_ACTIVATIONS,
+    AnyActivation,
+    activation_function,
+)
+from pymc_nnsteps.arguments import finite_number, is_word, positive_number, require_bool
 from pymc_nnsteps.models.parts import readout
-from pymc_nnsteps.models.parts.context import Dim, recorded
+from pymc_nnsteps.models.parts.context import Dim, Stack, recorded
 from pymc_nnsteps.models.parts.data import Missing, Observed
-from pymc_nnsteps.models.parts.layers import known_sigma
+from pymc_nnsteps.models.parts.layers import known_sigma, standard_deviation
 from pymc_nnsteps.models.parts.likelihoods import AnyNetwork, ObservedData, Start
 from pymc_nnsteps.models.parts.scaffold import Scaffold
 
@@ -208,6 +212,58 @@ def wide_mlp(
             response.law.observe(f, seen)
 
     return scaffolding.add(build, {"readout": Dim(n_columns)} if reparametrize else {})
+
+
+class WideLayers:
+    """A network with the arguments of :func:`wide_mlp`."""
+
+    def __init__(
+        self,
+        stack: Stack,
+        activation: AnyActivation,
+        weight_var: float,
+        bias_var: float,
+        readout_var: float,
+    ) -> None:
+        self.stack = stack
+        named = ACTIVATIONS | SMOOTH_ACTIVATIONS
+        self.function = activation_function(activation, named, functions=True)
+        self.weight_var = positive_number("weight_var", weight_var)
+        self.bias_var = finite_number("bias_var", bias_var)
+        self.readout_var = positive_number("readout_var", readout_var)
+        if self.bias_var < 0:
+            raise ValueError(
+                f"bias_var must not be negative; 0 leaves the biases out; got {bias_var!r}."
+            )
+
+    @property
+    def has_bias(self) -> bool:
+        """Whether there are biases."""
+        return self.bias_var > 0
+
+    def __call__(self, x: TensorVariable) -> TensorVariable:
+        """Add the layers to the model, and return the outputs."""
+        return self.linear(self.hidden_layers(x), *self.weights(self.stack.n_layers))
+
+    def hidden_layers(self, x: TensorVariable) -> TensorVariable:
+        """Add the hidden layers to the model, and return the last one in the readout's scaling."""
+        for layer in range(1, self.stack.n_layers):
+            scaled = x * standard_deviation(self.weight_var / self.stack.units[layer - 1])
+            x = self.function(self.linear(scaled, *self.weights(layer)))
+        return x * standard_deviation(self.readout_var / self.stack.units[-2])
+
+    def weights(self, layer: int) -> tuple[TensorVariable, TensorVariable | None]:
+        """Add the standard normal weights and biases of a layer to the model."""
+        shape, dims = self.stack.of_weights(layer)
+        W = pm.Normal(f"W{layer}", shape=shape, dims=dims)
+        return W, pm.Normal(f"b{layer}", shape=shape[:1], dims=dims[:1]) if self.has_bias else None
+
+    def linear(
+        self, inputs: TensorVariable, weights: TensorVariable, bias: TensorVariable | None
+    ) -> TensorVariable:
+        """The linear map of a layer."""
+        outputs = inputs @ weights.T
+        return outputs if bias is None else outputs + standard_deviation(self.bias_var) * bias
 
 
 def _whitened_readout(
