@@ -55,7 +55,6 @@ from pymc_nnsteps.models.parts.groups import (
 from pymc_nnsteps.models.parts.layers import floating, known_sigma
 from pymc_nnsteps.models.parts.likelihoods import AnyNetwork, ObservedData, Start
 from pymc_nnsteps.models.parts.scaffold import Scaffold
-from pymc_nnsteps.models.priors import Prior
 
 Likelihood = Literal["normal", "student_t"] | AnyNetwork
 
@@ -264,16 +263,20 @@ def hierarchical_mlp(
         start,
         varying_noise=is_word(sigma, "network"),
     )
-    noise = network.group.noise
 
     def build(x: TensorVariable, seen: ObservedData) -> None:
         outputs = network(x)
         f = seen.named(outputs[0])
-        if noise is None:
+        if (noise := network.group.noise) is None:
             response.law.observe(f, seen)
             return
         begin, freedom = network.begins.get("noise"), noise.alpha_weight
-        sd = _noise_of(noise, begin, [seen.f(each) for each in outputs[1:]], seen.dims)
+        common = common_precision("noise", noise, 1, begin)
+        precision = precision_of_units("noise", noise, common, begin, *seen.dims[1:])
+        sd, dims = pt.reciprocal(pt.sqrt(precision)), seen.dims[1:]
+        for g in outputs[1:]:
+            sd, dims = sd * pt.exp(seen.f(g)), seen.dims
+        sd = pm.Deterministic("sigma", sd, dims=dims[: sd.ndim])
         response.law.observe(f, seen, sd, *(() if math.isinf(freedom) else (freedom,)))
 
     return scaffolding.add(build, usual=USUAL)
@@ -289,21 +292,6 @@ def _with_sigma(
     if priors is not None and "noise" in priors:
         raise ValueError('sigma fixes what priors["noise"] leaves open; pass one of them.')
     return {**(priors or {}), "noise": known}
-
-
-def _noise_of(
-    noise: Prior,
-    begin: float | None,
-    log_variation: Sequence[TensorVariable],
-    dims: tuple[str, ...],
-) -> TensorVariable:
-    """Add the noise of real targets to the model, and return its standard deviation."""
-    common = common_precision("noise", noise, 1, begin)
-    precision = precision_of_units("noise", noise, common, begin, *dims[1:])
-    sigma, sigma_dims = pt.reciprocal(pt.sqrt(precision)), dims[1:]
-    for g in log_variation:
-        sigma, sigma_dims = sigma * pt.exp(g), dims
-    return pm.Deterministic("sigma", sigma, dims=sigma_dims[: sigma.ndim])
 
 
 START = {"hidden": 0.5, "bias": 0.05, "output": 5.0, "noise": 0.5, "log_noise": 0.2}

@@ -200,14 +200,16 @@ def wide_mlp(
         scaled = network.hidden_layers(x)
         if reparametrize:
             few_rows = scaffolding.n_obs <= n_columns
-            W, b = _whitened_readout(network, scale, scaled, seen.y, few_rows=few_rows)
+            W, b = network.whitened_readout(scale, scaled, seen.y, few_rows=few_rows)
         else:
             W, b = network.weights(stack.n_layers)
         f = seen.named(network.linear(scaled, W, b))
         if reparametrize:
             return
         if likelihood == "normal":
-            response.law.observe(f, seen, _noise(network, scale, varies, scaled, seen))
+            sd: TensorVariable = pt.constant(scale, dtype=config.floatX)
+            sd = network.varying_noise(sd, scaled, seen) if varies else sd
+            response.law.observe(f, seen, sd)
         else:
             response.law.observe(f, seen)
 
@@ -265,41 +267,29 @@ class WideLayers:
         outputs = inputs @ weights.T
         return outputs if bias is None else outputs + standard_deviation(self.bias_var) * bias
 
+    def whitened_readout(
+        self, sigma: float, scaled: TensorVariable, observed: Observed, *, few_rows: bool
+    ) -> tuple[TensorVariable, TensorVariable | None]:
+        """Weights and biases given all else, in terms of ``phi``; adds ``y`` without them."""
+        stack, fan_in, last = self.stack, self.stack.units[-2], self.stack.n_layers
+        shape = stack.units[-1], fan_in + self.has_bias
+        phi = pm.Normal("phi", shape=shape, dims=("output", "readout"))
+        phi.tag.is_given_targets = True  # nothing of it is computed with others by forward sampling
+        targets = pt.as_tensor(observed)
+        rows = targets if targets.ndim == 1 else targets.T
+        integrate_out = readout.by_rows if few_rows else readout.by_columns
+        theta = integrate_out(scaled, self.bias_var, sigma, rows, phi)
+        W = pm.Deterministic(f"W{last}", theta[:, :fan_in], dims=stack.of_weights(last)[1])
+        if not self.has_bias:
+            return W, None
+        return W, pm.Deterministic(f"b{last}", theta[:, -1], dims="output")
 
-def _whitened_readout(
-    network: WideLayers,
-    sigma: float,
-    scaled: TensorVariable,
-    observed: Observed,
-    *,
-    few_rows: bool,
-) -> tuple[TensorVariable, TensorVariable | None]:
-    """Weights and biases given all else, in terms of ``phi``; adds ``y`` without them."""
-    stack = network.stack
-    fan_in, last = stack.units[-2], stack.n_layers
-    n_columns = fan_in + network.has_bias
-    phi = pm.Normal("phi", shape=(stack.units[-1], n_columns), dims=("output", "readout"))
-    phi.tag.is_given_targets = True  # nothing of it is computed with others by forward sampling
-    targets = pt.as_tensor(observed)
-    rows = targets if targets.ndim == 1 else targets.T
-    integrate_out = readout.by_rows if few_rows else readout.by_columns
-    theta = integrate_out(scaled, network.bias_var, sigma, rows, phi)
-    W = pm.Deterministic(f"W{last}", theta[:, :fan_in], dims=stack.of_weights(last)[1])
-    if not network.has_bias:
-        return W, None
-    return W, pm.Deterministic(f"b{last}", theta[:, -1], dims="output")
-
-
-def _noise(
-    network: WideLayers, scale: float, varies: bool, scaled: TensorVariable, seen: ObservedData
-) -> TensorVariable:
-    """Standard deviation of real targets, which may vary with the inputs."""
-    sd = pt.constant(scale, dtype=config.floatX)
-    if not varies:
-        return sd
-    stack = network.stack
-    shape, dims = stack.of_weights(stack.n_layers)
-    W = pm.Normal("W_noise", shape=shape, dims=dims)
-    b = pm.Normal("b_noise", shape=shape[:1], dims=dims[:1])
-    log_variation = b + pm.Normal("omega") * (scaled @ W.T)
-    return pm.Deterministic("sigma", seen.f(sd * pt.exp(log_variation)), dims=seen.dims)
+    def varying_noise(
+        self, level: TensorVariable, scaled: TensorVariable, seen: ObservedData
+    ) -> TensorVariable:
+        """Standard deviations of real targets, which vary with the inputs about a level."""
+        shape, dims = self.stack.of_weights(self.stack.n_layers)
+        W = pm.Normal("W_noise", shape=shape, dims=dims)
+        b = pm.Normal("b_noise", shape=shape[:1], dims=dims[:1])
+        log_variation = b + pm.Normal("omega") * (scaled @ W.T)
+        return pm.Deterministic("sigma", seen.f(level * pt.exp(log_variation)), dims=seen.dims)
