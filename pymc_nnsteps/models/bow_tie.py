@@ -39,7 +39,7 @@ from pymc_nnsteps.models.parts.context import Stack, recorded
 from pymc_nnsteps.models.parts.data import Missing
 from pymc_nnsteps.models.parts.layers import floating, known_sigma, standard_deviation
 from pymc_nnsteps.models.parts.likelihoods import AnyNetwork, ObservedData
-from pymc_nnsteps.models.parts.scaffold import Response, Scaffold
+from pymc_nnsteps.models.parts.scaffold import Scaffold
 from pymc_nnsteps.models.parts.shrinkage import AnyShrinkage, PerLayer, weight_prior
 
 BowTieStart = Literal["data", "prior"]
@@ -197,7 +197,10 @@ def bow_tie(
         X, y, hidden, likelihood, ("normal",), start, standardize, missing, given, starts=starts
     )
     response, stack = scaffolding.response, scaffolding.stack
-    targets = _on_the_scale_of_f(response)
+    targets: Any = response.real
+    if targets is None:
+        with pm.Model(model=None):  # on the scale of f, at the targets as they are now
+            targets = response.law.rough(response.add()).eval(mode=ONCE)
     weight_scale, usual_bias_var, usual_beta = _least_squares(scaffolding.inputs.values, targets)
     bias_var = usual_bias_var if bias_var is None else bias_var
     gates = hidden_alpha, hidden_beta, marginalize_gates
@@ -219,26 +222,12 @@ def bow_tie(
         else:
             response.law.observe(seen.named(z), seen)
         if start == "data":
-            known = targets if isinstance(seen.y, np.ma.MaskedArray) else _rough(response, seen)
-            begin_at_data(x, pt.as_tensor(known), stack.units)
+            has_gaps = isinstance(seen.y, np.ma.MaskedArray)
+            known = pt.as_tensor(targets) if has_gaps else response.law.rough(seen)
+            begin_at_data(x, known, stack.units)
 
     dims = {} if varying is None else varying.dims
     return scaffolding.add(build, dims, usual_targets=USUAL_TARGETS)
-
-
-def _rough(response: Response, seen: ObservedData) -> TensorVariable:
-    """A rough value of ``f`` in each row: real targets themselves."""
-    rough = response.law.rough
-    return pt.as_tensor(seen.y) if rough is None else rough(seen)
-
-
-def _on_the_scale_of_f(response: Response) -> NDArray[np.floating]:
-    """The same of the targets as they are now, without gaps."""
-    if response.real is not None:
-        return response.real
-    with pm.Model(model=None):
-        values: NDArray[np.floating] = _rough(response, response.add()).eval(mode=ONCE)
-    return values
 
 
 def _least_squares(X: NDArray, y: NDArray) -> tuple[float, float, float]:
