@@ -28,12 +28,7 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from pymc_nnsteps.arguments import (
-    integer_from_zero,
-    positive_integer,
-    require_bool,
-    require_finite,
-)
+from pymc_nnsteps.arguments import integer_from_zero, positive_integer, require_bool, require_finite
 from pymc_nnsteps.diagnostics import diagnose
 from pymc_nnsteps.models import Model, bow_tie, hierarchical_mlp, intermediate_noise_mlp
 from pymc_nnsteps.prediction import predict, without_latents

@@ -57,11 +57,6 @@ TESTED_IN = {
     ],
     "laws/test_correlated_effects": ["laws/multivariate"],
     "laws/test_gate": ["laws/table"],
-    "models/test_blocks": [
-        *("models/blocks/bow_tie", "models/blocks/hierarchical", "models/blocks/wide"),
-        "models/blocks/table",
-        "models/blocks/intermediate_noise",
-    ],
     "models/test_convolutional": ["models/parts/convolutions"],
     "models/test_hierarchical": ["models/parts/groups"],
     "models/test_intermediate_noise": [

@@ -18,6 +18,7 @@ the posterior can be sampled exactly, layer by layer.
 """
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -25,22 +26,21 @@ import pandas as pd
 import pymc as pm
 import pytensor.tensor as pt
 from numpy.typing import ArrayLike, NDArray
+from pytensor import config
+from pytensor.raise_op import Assert
 from pytensor.tensor import TensorVariable
 
-from pymc_nnsteps.arguments import is_word
+from pymc_nnsteps.arguments import is_word, positive_number, require_bool
+from pymc_nnsteps.graphs.initial_values import begin_at
 from pymc_nnsteps.kernels.compiling import ONCE
-from pymc_nnsteps.models.blocks.bow_tie import (
-    BowTieLayers,
-    begin_at_data,
-    inverse_gamma,
-)
-from pymc_nnsteps.models.blocks.hierarchical import varying_noise
-from pymc_nnsteps.models.parts.context import recorded
+from pymc_nnsteps.models.hierarchical import varying_noise
+from pymc_nnsteps.models.parts import layers
+from pymc_nnsteps.models.parts.context import Stack, recorded
 from pymc_nnsteps.models.parts.data import Missing
-from pymc_nnsteps.models.parts.layers import floating, known_sigma
+from pymc_nnsteps.models.parts.layers import floating, known_sigma, standard_deviation
 from pymc_nnsteps.models.parts.likelihoods import AnyNetwork, ObservedData
-from pymc_nnsteps.models.parts.scaffold import Response, Scaffold
-from pymc_nnsteps.models.parts.shrinkage import AnyShrinkage, PerLayer
+from pymc_nnsteps.models.parts.scaffold import Scaffold
+from pymc_nnsteps.models.parts.shrinkage import AnyShrinkage, PerLayer, weight_prior
 
 BowTieStart = Literal["data", "prior"]
 
@@ -197,7 +197,10 @@ def bow_tie(
         X, y, hidden, likelihood, ("normal",), start, standardize, missing, given, starts=starts
     )
     response, stack = scaffolding.response, scaffolding.stack
-    targets = _on_the_scale_of_f(response)
+    targets: Any = response.real
+    if targets is None:
+        with pm.Model(model=None):  # on the scale of f, at the targets as they are now
+            targets = response.law.rough(response.add()).eval(mode=ONCE)
     weight_scale, usual_bias_var, usual_beta = _least_squares(scaffolding.inputs.values, targets)
     bias_var = usual_bias_var if bias_var is None else bias_var
     gates = hidden_alpha, hidden_beta, marginalize_gates
@@ -219,26 +222,12 @@ def bow_tie(
         else:
             response.law.observe(seen.named(z), seen)
         if start == "data":
-            known = targets if isinstance(seen.y, np.ma.MaskedArray) else _rough(response, seen)
-            begin_at_data(x, pt.as_tensor(known), stack.units)
+            has_gaps = isinstance(seen.y, np.ma.MaskedArray)
+            known = pt.as_tensor(targets) if has_gaps else response.law.rough(seen)
+            begin_at_data(x, known, stack.units)
 
     dims = {} if varying is None else varying.dims
     return scaffolding.add(build, dims, usual_targets=USUAL_TARGETS)
-
-
-def _rough(response: Response, seen: ObservedData) -> TensorVariable:
-    """A rough value of ``f`` in each row: real targets themselves."""
-    rough = response.law.rough
-    return pt.as_tensor(seen.y) if rough is None else rough(seen)
-
-
-def _on_the_scale_of_f(response: Response) -> NDArray[np.floating]:
-    """The same of the targets as they are now, without gaps."""
-    if response.real is not None:
-        return response.real
-    with pm.Model(model=None):
-        values: NDArray[np.floating] = _rough(response, response.add()).eval(mode=ONCE)
-    return values
 
 
 def _least_squares(X: NDArray, y: NDArray) -> tuple[float, float, float]:
@@ -253,3 +242,149 @@ def _least_squares(X: NDArray, y: NDArray) -> tuple[float, float, float]:
         float(max(np.abs(intercept).max(), 1.0)),
         float(max(min(residual_var / 4, 30.0), 1e-3 * targets.var(axis=0).mean(), 1e-6)),
     )
+
+
+InverseGammaPrior = tuple[NDArray, NDArray]
+"""Shape and scale."""
+
+
+class BowTieLayers:
+    """A network with the arguments of :func:`bow_tie`, up to its last linear map.
+
+    ``weight_scale`` is the variance that the weights of a single layer have by default.
+    """
+
+    def __init__(
+        self,
+        stack: Stack,
+        temperature: float,
+        shrinkage: AnyShrinkage,
+        weight_scale: float,
+        bias_var: PerLayer,
+        hidden_alpha: float,
+        hidden_beta: float,
+        marginalize_gates: bool,
+    ) -> None:
+        require_bool("marginalize_gates", marginalize_gates)
+        self.stack, n_hidden = stack, stack.n_layers - 1
+        self.temperature = positive_number("temperature", temperature)
+        self.weights = weight_prior(shrinkage, weight_scale / max(n_hidden, 1), stack.units[:-1])
+        self.bias_var = layers.positive_per_layer("bias_var", bias_var, stack.n_layers)
+        self.hidden_noise = inverse_gamma("hidden", hidden_alpha, hidden_beta)
+        self.marginalize_gates = marginalize_gates
+
+    def __call__(self, x: TensorVariable) -> TensorVariable:
+        """Add the layers to the model, and return the last linear map."""
+        for layer in range(1, self.stack.n_layers):
+            x = self._activations(layer, self._linear_map(layer, x))
+        return self._linear_map(self.stack.n_layers, x)
+
+    def _linear_map(self, layer: int, x: TensorVariable) -> TensorVariable:
+        shape, dims = self.stack.of_weights(layer)
+        W = pm.Normal(f"W{layer}", 0.0, self.weights(layer, shape, dims), shape=shape, dims=dims)
+        s_0 = standard_deviation(self.bias_var[layer - 1])
+        return x @ W.T + pm.Normal(f"b{layer}", 0.0, s_0, shape=shape[:1], dims=dims[:1])
+
+    def _activations(self, layer: int, z: TensorVariable) -> TensorVariable:
+        name, dims = f"a{layer}", self.stack.row_dims(layer)
+        logit = z / floating(self.temperature)
+        if self.marginalize_gates:
+            scale = self.noise_scale(layer, self.hidden_noise)
+            return _mixture(name, z, logit, scale, dims=dims)
+        # The number of units is part of the type: of one unit nothing is broadcast.
+        shape = (z.shape[0], self.stack.units[layer])
+        gamma = pm.Bernoulli(f"gamma{layer}", logit_p=logit, shape=shape, dims=dims)
+        scale = self.noise_scale(layer, self.hidden_noise)
+        return pm.Normal(name, gamma * z, scale, shape=shape, dims=dims)
+
+    def noise_scale(self, layer: int, prior: InverseGammaPrior) -> TensorVariable:
+        """Add the variances of a layer's units to the model, and return their square roots."""
+        [units, _], [dim, _] = self.stack.of_weights(layer)
+        return pt.sqrt(pm.InverseGamma(f"eta_sq{layer}", *prior, shape=units, dims=dim))
+
+
+def inverse_gamma(kind: str, alpha: float, beta: float) -> InverseGammaPrior:
+    """Shape and scale of the prior of a variance."""
+    return (
+        floating(positive_number(f"{kind}_alpha", alpha)),
+        floating(positive_number(f"{kind}_beta", beta)),
+    )
+
+
+def _mixture(
+    name: str, z: TensorVariable, logit: TensorVariable, scale: TensorVariable, **options: Any
+) -> TensorVariable:
+    """Activations about ``z`` where a gate is open and about zero where not, the gate unknown."""
+    weights = pt.sigmoid(pt.stack([logit, -logit], axis=-1))
+    means = pt.stack([z, pt.zeros_like(z)], axis=-1)
+    return pm.NormalMixture(name, weights, means, scale[:, None], **options)
+
+
+MARGIN = 0.05
+"""How far beyond the range of the data a unit may bend, as a share of that range."""
+
+PENALTY = 1e-3
+"""Penalty on the squares of the output weights, per mean square of an activation and row."""
+
+SMALL = 1e-3
+"""Output weights where no row opens any unit, in standard deviations of the targets: of weights
+that are all zero no scale can be drawn."""
+
+SAME_ROWS = Assert(
+    "inputs and targets differ in their numbers of rows; replace inputs and targets together, by "
+    "one pm.set_data."
+)
+
+
+def begin_at_data(inputs: TensorVariable, targets: TensorVariable, units: Sequence[int]) -> None:
+    """Give initial values to weights, biases, gates and activations of the model of the context.
+
+    They are expressions of the data containers and of random variables of their own, so that each
+    chain has another one, also after ``pm.set_data``. A chain that begins with zero weights has to
+    find out first where its units are to bend. In hidden layer l, ``W ~ Laplace(0,
+    sqrt(2/D_{l-1}))`` and ``b = -W s`` with a random point s for each unit, uniform within (and 5 %
+    beyond) the range of each of the layer's inputs; gates are open where ``z > 0``, and activations
+    are ``max(z, 0)``. The output layer is the ridge regression of the targets on the last
+    activations. Inputs have the shape (n_obs, units[0]). To evaluate the values while inputs and
+    targets differ in their rows is an ``AssertionError``.
+
+    References
+    ----------
+    Sheinkman and Wade, *Variational Bayesian Bow tie Neural Networks with Shrinkage*,
+    arXiv 2411.11132, Appendix D.1.
+    """
+    values: dict[str, TensorVariable] = {}
+    x = inputs
+    for layer, (fan_in, fan_out) in enumerate(pairwise(units[:-1]), 1):
+        W, b = _bends(x, (fan_out, fan_in))
+        z = x @ W.T + b
+        x = pt.maximum(z, 0)
+        values |= {f"W{layer}": W, f"b{layer}": b, f"gamma{layer}": pt.gt(z, 0), f"a{layer}": x}
+    y: Any = SAME_ROWS(targets, pt.eq(inputs.shape[0], targets.shape[0]))
+    W, b = _ridge(x, y.reshape((-1, units[-1])))
+    values |= {f"W{len(units) - 1}": W, f"b{len(units) - 1}": b}
+    model = pm.modelcontext(None)
+    own = {model.name_for(name): value for name, value in values.items()}
+    for rv in model.free_RVs:
+        if rv.name in own:
+            begin_at(rv, own[rv.name])
+
+
+def _bends(x: TensorVariable, shape: tuple[int, int]) -> tuple[TensorVariable, TensorVariable]:
+    """Weights of units and biases for which each ``z`` is zero at a random point among ``x``."""
+    W = pm.Laplace.dist(0.0, standard_deviation(2 / shape[1]), shape=shape)
+    place = pm.Uniform.dist(floating(-MARGIN), floating(1 + MARGIN), shape=shape)
+    low, high = x.min(axis=0), x.max(axis=0)
+    return W, -(W * (low + place * (high - low))).sum(axis=1)
+
+
+def _ridge(x: TensorVariable, y: TensorVariable) -> tuple[TensorVariable, TensorVariable]:
+    """Weights and biases of the regression of ``y`` on ``x``, for columns of any rank."""
+    x_mean, y_mean = x.mean(axis=0), y.mean(axis=0)
+    centred = x - x_mean
+    penalty = floating(PENALTY) * pt.sqr(x).sum(axis=0).mean() + np.finfo(config.floatX).eps
+    gram = centred.T @ centred + penalty * pt.eye(x.shape[1], dtype=config.floatX)
+    W = pt.linalg.solve(gram, centred.T @ (y - y_mean), assume_a="pos").T
+    small = floating(SMALL) * (y.std(axis=0)[:, None] + floating(SMALL))
+    W = pt.switch(pt.eq(W, 0).all(), small, W)
+    return W, y_mean - W @ x_mean

@@ -24,8 +24,7 @@ from pytensor.tensor import TensorVariable
 from pymc_nnsteps.activations import Activation
 from pymc_nnsteps.arguments import require_choice
 from pymc_nnsteps.graphs.initial_values import beginning
-from pymc_nnsteps.models.blocks.intermediate_noise import NoisyLayers
-from pymc_nnsteps.models.intermediate_noise import OWN
+from pymc_nnsteps.models.intermediate_noise import OWN, NoisyLayers
 from pymc_nnsteps.models.parts import data, layers
 from pymc_nnsteps.models.parts.context import Dim, Stack, add_rehearsed, recorded
 from pymc_nnsteps.models.parts.convolutions import (
@@ -37,10 +36,7 @@ from pymc_nnsteps.models.parts.convolutions import (
 )
 from pymc_nnsteps.models.parts.inputs import Inputs
 from pymc_nnsteps.models.parts.layers import Noise, Variance, noisy
-from pymc_nnsteps.models.parts.likelihoods import (
-    OfNoisyLayers,
-    Start,
-)
+from pymc_nnsteps.models.parts.likelihoods import OfNoisyLayers, Start
 from pymc_nnsteps.models.parts.scaffold import Response, warn_of_scales
 
 

@@ -19,30 +19,42 @@ noise but that of the observations. Its standard deviation is one number for eac
 """
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Literal
+from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
+from operator import add
+from typing import Any, Literal, cast
 
 import pandas as pd
 import pymc as pm
 import pytensor.tensor as pt
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from pytensor.tensor import TensorVariable
 
-from pymc_nnsteps.activations import AnyActivation
+from pymc_nnsteps.activations import (
+    ACTIVATIONS,
+    LAYER_ACTIVATIONS,
+    SMOOTH_ACTIVATIONS,
+    AnyActivation,
+    Normalize,
+    activation_function,
+)
 from pymc_nnsteps.arguments import is_word
-from pymc_nnsteps.models.blocks.hierarchical import (
-    USUAL,
-    HierarchicalLayers,
+from pymc_nnsteps.models.parts import layers
+from pymc_nnsteps.models.parts.context import Dim, Stack, recorded
+from pymc_nnsteps.models.parts.data import Missing
+from pymc_nnsteps.models.parts.groups import (
+    DEFAULT_PRIORS,
+    REAL,
+    PriorLike,
     common_precision,
+    gamma,
+    groups,
+    parameter,
     precision_of_units,
 )
-from pymc_nnsteps.models.parts.context import recorded
-from pymc_nnsteps.models.parts.data import Missing
-from pymc_nnsteps.models.parts.groups import REAL, PriorLike
-from pymc_nnsteps.models.parts.layers import known_sigma
+from pymc_nnsteps.models.parts.layers import floating, known_sigma
 from pymc_nnsteps.models.parts.likelihoods import AnyNetwork, ObservedData, Start
 from pymc_nnsteps.models.parts.scaffold import Scaffold
-from pymc_nnsteps.models.priors import Prior
 
 Likelihood = Literal["normal", "student_t"] | AnyNetwork
 
@@ -251,16 +263,20 @@ def hierarchical_mlp(
         start,
         varying_noise=is_word(sigma, "network"),
     )
-    noise = network.group.noise
 
     def build(x: TensorVariable, seen: ObservedData) -> None:
         outputs = network(x)
         f = seen.named(outputs[0])
-        if noise is None:
+        if (noise := network.group.noise) is None:
             response.law.observe(f, seen)
             return
         begin, freedom = network.begins.get("noise"), noise.alpha_weight
-        sd = _noise_of(noise, begin, [seen.f(each) for each in outputs[1:]], seen.dims)
+        common = common_precision("noise", noise, 1, begin)
+        precision = precision_of_units("noise", noise, common, begin, *seen.dims[1:])
+        sd, dims = pt.reciprocal(pt.sqrt(precision)), seen.dims[1:]
+        for g in outputs[1:]:
+            sd, dims = sd * pt.exp(seen.f(g)), seen.dims
+        sd = pm.Deterministic("sigma", sd, dims=dims[: sd.ndim])
         response.law.observe(f, seen, sd, *(() if math.isinf(freedom) else (freedom,)))
 
     return scaffolding.add(build, usual=USUAL)
@@ -278,16 +294,167 @@ def _with_sigma(
     return {**(priors or {}), "noise": known}
 
 
-def _noise_of(
-    noise: Prior,
-    begin: float | None,
-    log_variation: Sequence[TensorVariable],
-    dims: tuple[str, ...],
-) -> TensorVariable:
-    """Add the noise of real targets to the model, and return its standard deviation."""
-    common = common_precision("noise", noise, 1, begin)
-    precision = precision_of_units("noise", noise, common, begin, *dims[1:])
-    sigma, sigma_dims = pt.reciprocal(pt.sqrt(precision)), dims[1:]
-    for g in log_variation:
-        sigma, sigma_dims = sigma * pt.exp(g), dims
-    return pm.Deterministic("sigma", sigma, dims=sigma_dims[: sigma.ndim])
+START = {"hidden": 0.5, "bias": 0.05, "output": 5.0, "noise": 0.5, "log_noise": 0.2}
+"""Standard deviations that precisions with a vague prior begin at: of weights into hidden layers,
+of biases and offsets, of weights of hidden layers to outputs, of the noise, and of weights to its
+logarithm.
+
+Hidden units begin nearly linear, and nearly through zero, and are free to be summed to anything. A
+chain that begins with small scales everywhere may stay for long where the network is zero; one that
+begins with large biases ends in a poor fit.
+"""
+
+USUAL = (0.1, 10.0)
+"""Standard deviations of inputs that the default priors are made for."""
+
+
+class HierarchicalLayers:
+    """A network with the arguments of :func:`hierarchical_mlp`, up to its outputs.
+
+    ``likelihood`` is that of :func:`~pymc_nnsteps.hierarchical_mlp`, or None if it is not known.
+    """
+
+    def __init__(
+        self,
+        stack: Stack,
+        activation: AnyActivation | Sequence[AnyActivation],
+        priors: Mapping[str, PriorLike] | None,
+        connections: Mapping[str, ArrayLike] | None,
+        likelihood: str | None,
+        start: str,
+        *,
+        varying_noise: bool = False,
+    ) -> None:
+        self.stack = stack
+        self.functions = _activations(activation, stack.units[1:-1])
+        self.group = groups(priors, stack.units, likelihood, connections, varying_noise)
+        self.begins: Mapping[str, float] = {} if start == "prior" else START
+
+    def __call__(self, x: TensorVariable) -> list[TensorVariable]:
+        """Add the parameters to the model; return outputs, and the logarithms of noise."""
+        group, stack, last = self.group, self.stack, self.stack.n_layers
+        units, unit_dims = (*stack.units, stack.units[-1]), (*stack.unit_dims, stack.unit_dims[-1])
+        adjustments = {
+            layer: gamma(f"tau_{key}", alpha, floating(1), unit_dims[layer])
+            for key, alpha in group.adjustments.items()
+            for layer in group.layers[key]
+        }
+
+        def parameters(key: str) -> TensorVariable:
+            prior, (layer, *sources) = group.priors[key], group.layers[key]
+            kind = "hidden" if sources else "bias"
+            if sources and layer >= last:
+                kind = "log_noise" if layer > last else "output" if sources[0] > 0 else kind
+            start = self.begins.get(kind)
+            common = common_precision(key, prior, group.n_sources(key, units), start)
+            of_sources = (unit_dims[source] for source in sources)
+            precision = precision_of_units(key, prior, common, start, *of_sources)
+            if layer in adjustments and not key.startswith("t"):
+                adjustment = adjustments[layer]
+                precision = precision * (adjustment[:, None] if sources else adjustment)
+            name, connections = f"W_{key}" if sources else key, group.connections.get(key)
+            if connections is not None:
+                shared = parameter(name, prior, precision, shape=connections.n_weights)
+                return connections.of_each(shared)
+            dims, shape = zip(*((unit_dims[i], units[i]) for i in group.layers[key]), strict=True)
+            return parameter(name, prior, precision, dims=dims, shape=shape)
+
+        def linear(layer: int) -> TensorVariable:
+            ends = {key: group.layers[key] for key in group.priors if len(group.layers[key]) == 2}
+            into = [(key, source) for key, (own, source) in ends.items() if own == layer]
+            terms = [passed_on[source] @ parameters(key).T for key, source in into]
+            if (bias := f"b{group.names[layer]}") in group.priors:
+                terms.append(parameters(bias))
+            return reduce(add, terms)
+
+        def with_offset(layer: int, values: TensorVariable) -> TensorVariable:
+            offset = f"t{group.names[layer]}"
+            return values + parameters(offset) if offset in group.priors else values
+
+        passed_on = [with_offset(0, x)]
+        for layer, function in enumerate(self.functions, 1):
+            passed_on.append(with_offset(layer, function(linear(layer))))
+        return [linear(layer) for layer in range(last, len(group.names))]
+
+
+def _activations(
+    activation: AnyActivation | Sequence[AnyActivation], sizes: tuple[int, ...]
+) -> list[Callable[[TensorVariable], TensorVariable]]:
+    """One function per hidden layer."""
+    named = ACTIVATIONS | SMOOTH_ACTIVATIONS | LAYER_ACTIVATIONS
+    if isinstance(activation, list | tuple):
+        given: list[Any] = list(activation)
+    else:
+        activation_function(cast("AnyActivation", activation), named, functions=True)
+        given = [activation] * len(sizes)
+    if len(given) != len(sizes):
+        raise ValueError(
+            f"activation must be one, or {len(sizes)}, one per hidden layer; got {len(given)}."
+        )
+    for layer, (each, size) in enumerate(zip(given, sizes, strict=True), 1):
+        if isinstance(each, Normalize) and size % each.groups:
+            raise ValueError(
+                f"activation normalises {each.groups} groups of units, which do not divide the "
+                f"{size} units of hidden layer {layer}."
+            )
+    return [activation_function(each, named, functions=True) for each in given]
+
+
+NAME = "log_noise"
+"""Name that the variables of the network start with."""
+
+
+class NoiseNetwork:
+    r"""Noise :math:`\sigma_k(x) = \sigma_k \exp(g_k(x))` of output k, by a network g.
+
+    The outputs of g have no biases; how much the noise varies is learnt, as the precision of the
+    weights to them. ``stack`` is that of the network of the mean; ``given`` has ``hidden``,
+    ``activation`` and ``priors``.
+    """
+
+    def __init__(self, stack: Stack, given: Mapping[str, Any] | None, start: str) -> None:
+        options: dict[str, Any] = {"hidden": (4,), "activation": "tanh", "priors": {}}
+        if given is None:
+            given = {}
+        if not isinstance(given, Mapping) or not set(given) <= set(options):
+            raise ValueError(
+                "noise_network must be a mapping with any of the keys "
+                f"{', '.join(options)}; got {given!r}."
+            )
+        options |= given
+        hidden, priors = layers.layer_sizes(options["hidden"]), options["priors"]
+        names = (f"{NAME}::hidden{layer}" for layer in range(1, len(hidden) + 1))
+        own = Stack(
+            (stack.units[0], *hidden, stack.units[-1]),
+            (stack.unit_dims[0], *names, stack.unit_dims[-1]),
+            stack.row_dim,
+        )
+        last = "h" if hidden else "i"
+        if isinstance(priors, Mapping):
+            priors = {f"{last}o": DEFAULT_PRIORS[f"{last}s"], "bo": None, **priors}
+        self.layers = HierarchicalLayers(own, options["activation"], priors, None, None, start)
+
+    @property
+    def dims(self) -> dict[str, Dim]:
+        """Dimensions of its hidden layers."""
+        names, units = self.layers.stack.unit_dims[1:-1], self.layers.stack.units[1:-1]
+        return dict(zip(names, map(Dim, units), strict=True))
+
+    def vary(
+        self, x: TensorVariable, level: TensorVariable | NDArray, dims: tuple[str, ...]
+    ) -> TensorVariable:
+        """Add the network to the model, and ``"sigma"``, the noise of each row about its level."""
+        with pm.Model(name=NAME):
+            [g] = self.layers(x)
+        return pm.Deterministic(
+            "sigma", level * pt.exp(g if len(dims) == 2 else g[:, 0]), dims=dims
+        )
+
+
+def varying_noise(
+    varies: bool, stack: Stack, given: Mapping[str, Any] | None, start: str
+) -> NoiseNetwork | None:
+    """The network of noise that varies, which alone may have settings."""
+    if not varies and given is not None:
+        raise ValueError('noise_network is for noise that varies; pass sigma="network" too.')
+    return NoiseNetwork(stack, given, start) if varies else None

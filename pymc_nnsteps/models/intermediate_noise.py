@@ -12,7 +12,7 @@ Regression observes ``Z^(L+1)``; probit models observe its sign or its argmax. B
 conditional distribution is then known, the posterior can be sampled exactly, layer by layer.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -20,14 +20,25 @@ import pymc as pm
 from numpy.typing import ArrayLike
 from pytensor.tensor import TensorVariable
 
-from pymc_nnsteps.activations import Activation
-from pymc_nnsteps.models.blocks.hierarchical import varying_noise
-from pymc_nnsteps.models.blocks.intermediate_noise import NoisyLayers
-from pymc_nnsteps.models.parts.context import recorded
+from pymc_nnsteps.activations import Activation, activation_function
+from pymc_nnsteps.arguments import require_bool
+from pymc_nnsteps.models.hierarchical import varying_noise
+from pymc_nnsteps.models.parts import layers
+from pymc_nnsteps.models.parts.context import Stack, recorded
+from pymc_nnsteps.models.parts.convolutions import Convolution
 from pymc_nnsteps.models.parts.data import Missing
-from pymc_nnsteps.models.parts.layers import DEFAULT_NOISE, Noise, without_network
-from pymc_nnsteps.models.parts.likelihoods import ObservedData, OfNoisyLayers, Start
+from pymc_nnsteps.models.parts.layers import (
+    DEFAULT_NOISE,
+    Noise,
+    OneNoise,
+    noise_scale,
+    noisy,
+    variances,
+    without_network,
+)
+from pymc_nnsteps.models.parts.likelihoods import LIKELIHOODS, ObservedData, OfNoisyLayers, Start
 from pymc_nnsteps.models.parts.scaffold import Scaffold
+from pymc_nnsteps.models.priors import Prior
 
 OWN = ("normal", "probit", "multinomial_probit")
 """Likelihoods beside those for any network."""
@@ -192,3 +203,119 @@ def intermediate_noise_mlp(
         network.observe(likelihood, x, seen, start, vary)
 
     return scaffolding.add(build, {} if varying is None else varying.dims)
+
+
+class NoisyLayers:
+    """A network with the arguments of :func:`intermediate_noise_mlp`.
+
+    ``default`` is the noise where none is given; ``observed`` means that one number for all noise
+    is that of the last pre-activations too, ``needed`` that this must be positive then. Layers of
+    convolutions, ``maps``, may come before those of the stack.
+    """
+
+    def __init__(
+        self,
+        stack: Stack,
+        activation: Activation,
+        noise: Noise | None,
+        sigma: Noise | None,
+        weight_precision: float | Sequence[float] | None,
+        bias_precision: float | Sequence[float] | None,
+        bias: bool,
+        default: OneNoise = DEFAULT_NOISE,
+        *,
+        observed: bool = False,
+        needed: bool = True,
+        maps: Sequence[Convolution] | None = None,
+    ) -> None:
+        self.stack, self.maps = stack, maps or ()
+        fan_in = (*(made.fan_in for made in self.maps), *stack.units[:-1])
+        of_hidden = (len(fan_in) - 1, "hidden layer")
+        kinds = {"pre": of_hidden, "post": of_hidden}
+        if maps is not None:
+            of_pooled = (sum(made.is_pooled for made in maps), "pooled convolution")
+            kinds = {"pre": of_hidden, "pool": of_pooled, "post": of_hidden}
+        self.function = activation_function(activation)
+        self.delta = variances(
+            noise, sigma, kinds, observed=observed, needed=needed, default=default
+        )
+        require_bool("bias", bias)
+        if bias_precision is not None and not bias:
+            raise ValueError(
+                "bias_precision has no meaning with bias=False; leave one of them out."
+            )
+        self.has_bias = bias
+        self.weight_precisions, self.bias_precisions = (
+            layers.positive_per_layer(name, fan_in if given is None else given, len(fan_in))
+            for name, given in (
+                ("weight_precision", weight_precision),
+                ("bias_precision", bias_precision),
+            )
+        )
+
+    def __call__(self, x: TensorVariable) -> TensorVariable:
+        """Add the layers to the model, and return the last pre-activations."""
+        mean, [variance] = self.mean(x), self.delta["output"]
+        if variance == 0:
+            return mean
+        return noisy(self.last, mean, variance, self.stack.row_dims(self.stack.n_layers))
+
+    def observe(
+        self,
+        likelihood: str,
+        x: TensorVariable,
+        seen: ObservedData,
+        start: Start,
+        vary: Callable[..., TensorVariable] | None = None,
+    ) -> None:
+        """Add the layers to the model, and what is observed of the last pre-activations.
+
+        ``vary`` leads from the inputs, the standard deviation and the dimensions of targets to the
+        standard deviation of each row.
+        """
+        law, mean, [variance] = LIKELIHOODS[likelihood], self.mean(x), self.delta["output"]
+        if likelihood == "normal":
+            scale = noise_scale("y", variance)
+            law.observe(seen.f(mean), seen, vary(x, scale, seen.dims) if vary else scale)
+        elif law.any_network:
+            if variance != 0:
+                mean = noisy(self.last, mean, variance, ("obs", "output"))
+            law.observe(seen.named(mean), seen)
+        elif isinstance(variance, Prior):
+            raise ValueError(
+                f'noise of the output cannot be learnt with likelihood="{likelihood}", which '
+                "does not identify the scale of utilities; pass a mapping with a number as its "
+                '"output".'
+            )
+        else:
+            law.observe(mean, seen, self.last, variance, start)
+
+    @property
+    def last(self) -> str:
+        """Name of the last pre-activations."""
+        return f"Z{len(self.weight_precisions) + 1}"
+
+    def mean(self, x: TensorVariable) -> TensorVariable:
+        """Add the layers to the model up to the last linear map, and return this."""
+        for number in range(1, self.stack.n_layers):
+            layer, row_dims = len(self.maps) + number, self.stack.row_dims(number)
+            pre, post = self.delta["pre"][layer - 1], self.delta["post"][layer - 1]
+            z = noisy(f"Z{layer + 1}", self._linear_map(number, x), pre, row_dims)
+            x = noisy(f"X{layer + 1}", self.function(z), post, row_dims)
+        return self._linear_map(self.stack.n_layers, x)
+
+    def _linear_map(self, number: int, x: TensorVariable) -> TensorVariable:
+        layer = len(self.maps) + number
+        W, b = self.parameters(layer, *self.stack.of_weights(number))
+        return x @ W.T if b is None else x @ W.T + b
+
+    def parameters(
+        self, layer: int, shape: tuple[int, ...], dims: tuple[str, ...]
+    ) -> tuple[TensorVariable, TensorVariable | None]:
+        """Add ``W ~ N(0, 1/lambda_W)`` and ``b ~ N(0, 1/lambda_b)`` of a layer to the model."""
+        sd = layers.standard_deviation(1 / self.weight_precisions[layer - 1])
+        W = pm.Normal(f"W{layer}", 0.0, sd, shape=shape, dims=dims)
+        if not self.has_bias:
+            return W, None
+        sd = layers.standard_deviation(1 / self.bias_precisions[layer - 1])
+        return W, pm.Normal(f"b{layer}", 0.0, sd, shape=shape[:1], dims=dims[:1])

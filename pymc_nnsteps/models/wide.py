@@ -27,13 +27,17 @@ from numpy.typing import ArrayLike
 from pytensor import config
 from pytensor.tensor import TensorVariable
 
-from pymc_nnsteps.activations import AnyActivation
-from pymc_nnsteps.arguments import is_word, require_bool
-from pymc_nnsteps.models.blocks.wide import WideLayers
+from pymc_nnsteps.activations import (
+    ACTIVATIONS,
+    SMOOTH_ACTIVATIONS,
+    AnyActivation,
+    activation_function,
+)
+from pymc_nnsteps.arguments import finite_number, is_word, positive_number, require_bool
 from pymc_nnsteps.models.parts import readout
-from pymc_nnsteps.models.parts.context import Dim, recorded
+from pymc_nnsteps.models.parts.context import Dim, Stack, recorded
 from pymc_nnsteps.models.parts.data import Missing, Observed
-from pymc_nnsteps.models.parts.layers import known_sigma
+from pymc_nnsteps.models.parts.layers import known_sigma, standard_deviation
 from pymc_nnsteps.models.parts.likelihoods import AnyNetwork, ObservedData, Start
 from pymc_nnsteps.models.parts.scaffold import Scaffold
 
@@ -196,54 +200,96 @@ def wide_mlp(
         scaled = network.hidden_layers(x)
         if reparametrize:
             few_rows = scaffolding.n_obs <= n_columns
-            W, b = _whitened_readout(network, scale, scaled, seen.y, few_rows=few_rows)
+            W, b = network.whitened_readout(scale, scaled, seen.y, few_rows=few_rows)
         else:
             W, b = network.weights(stack.n_layers)
         f = seen.named(network.linear(scaled, W, b))
         if reparametrize:
             return
         if likelihood == "normal":
-            response.law.observe(f, seen, _noise(network, scale, varies, scaled, seen))
+            sd: TensorVariable = pt.constant(scale, dtype=config.floatX)
+            sd = network.varying_noise(sd, scaled, seen) if varies else sd
+            response.law.observe(f, seen, sd)
         else:
             response.law.observe(f, seen)
 
     return scaffolding.add(build, {"readout": Dim(n_columns)} if reparametrize else {})
 
 
-def _whitened_readout(
-    network: WideLayers,
-    sigma: float,
-    scaled: TensorVariable,
-    observed: Observed,
-    *,
-    few_rows: bool,
-) -> tuple[TensorVariable, TensorVariable | None]:
-    """Weights and biases given all else, in terms of ``phi``; adds ``y`` without them."""
-    stack = network.stack
-    fan_in, last = stack.units[-2], stack.n_layers
-    n_columns = fan_in + network.has_bias
-    phi = pm.Normal("phi", shape=(stack.units[-1], n_columns), dims=("output", "readout"))
-    phi.tag.is_given_targets = True  # nothing of it is computed with others by forward sampling
-    targets = pt.as_tensor(observed)
-    rows = targets if targets.ndim == 1 else targets.T
-    integrate_out = readout.by_rows if few_rows else readout.by_columns
-    theta = integrate_out(scaled, network.bias_var, sigma, rows, phi)
-    W = pm.Deterministic(f"W{last}", theta[:, :fan_in], dims=stack.of_weights(last)[1])
-    if not network.has_bias:
-        return W, None
-    return W, pm.Deterministic(f"b{last}", theta[:, -1], dims="output")
+class WideLayers:
+    """A network with the arguments of :func:`wide_mlp`."""
 
+    def __init__(
+        self,
+        stack: Stack,
+        activation: AnyActivation,
+        weight_var: float,
+        bias_var: float,
+        readout_var: float,
+    ) -> None:
+        self.stack = stack
+        named = ACTIVATIONS | SMOOTH_ACTIVATIONS
+        self.function = activation_function(activation, named, functions=True)
+        self.weight_var = positive_number("weight_var", weight_var)
+        self.bias_var = finite_number("bias_var", bias_var)
+        self.readout_var = positive_number("readout_var", readout_var)
+        if self.bias_var < 0:
+            raise ValueError(
+                f"bias_var must not be negative; 0 leaves the biases out; got {bias_var!r}."
+            )
 
-def _noise(
-    network: WideLayers, scale: float, varies: bool, scaled: TensorVariable, seen: ObservedData
-) -> TensorVariable:
-    """Standard deviation of real targets, which may vary with the inputs."""
-    sd = pt.constant(scale, dtype=config.floatX)
-    if not varies:
-        return sd
-    stack = network.stack
-    shape, dims = stack.of_weights(stack.n_layers)
-    W = pm.Normal("W_noise", shape=shape, dims=dims)
-    b = pm.Normal("b_noise", shape=shape[:1], dims=dims[:1])
-    log_variation = b + pm.Normal("omega") * (scaled @ W.T)
-    return pm.Deterministic("sigma", seen.f(sd * pt.exp(log_variation)), dims=seen.dims)
+    @property
+    def has_bias(self) -> bool:
+        """Whether there are biases."""
+        return self.bias_var > 0
+
+    def __call__(self, x: TensorVariable) -> TensorVariable:
+        """Add the layers to the model, and return the outputs."""
+        return self.linear(self.hidden_layers(x), *self.weights(self.stack.n_layers))
+
+    def hidden_layers(self, x: TensorVariable) -> TensorVariable:
+        """Add the hidden layers to the model, and return the last one in the readout's scaling."""
+        for layer in range(1, self.stack.n_layers):
+            scaled = x * standard_deviation(self.weight_var / self.stack.units[layer - 1])
+            x = self.function(self.linear(scaled, *self.weights(layer)))
+        return x * standard_deviation(self.readout_var / self.stack.units[-2])
+
+    def weights(self, layer: int) -> tuple[TensorVariable, TensorVariable | None]:
+        """Add the standard normal weights and biases of a layer to the model."""
+        shape, dims = self.stack.of_weights(layer)
+        W = pm.Normal(f"W{layer}", shape=shape, dims=dims)
+        return W, pm.Normal(f"b{layer}", shape=shape[:1], dims=dims[:1]) if self.has_bias else None
+
+    def linear(
+        self, inputs: TensorVariable, weights: TensorVariable, bias: TensorVariable | None
+    ) -> TensorVariable:
+        """The linear map of a layer."""
+        outputs = inputs @ weights.T
+        return outputs if bias is None else outputs + standard_deviation(self.bias_var) * bias
+
+    def whitened_readout(
+        self, sigma: float, scaled: TensorVariable, observed: Observed, *, few_rows: bool
+    ) -> tuple[TensorVariable, TensorVariable | None]:
+        """Weights and biases given all else, in terms of ``phi``; adds ``y`` without them."""
+        stack, fan_in, last = self.stack, self.stack.units[-2], self.stack.n_layers
+        shape = stack.units[-1], fan_in + self.has_bias
+        phi = pm.Normal("phi", shape=shape, dims=("output", "readout"))
+        phi.tag.is_given_targets = True  # nothing of it is computed with others by forward sampling
+        targets = pt.as_tensor(observed)
+        rows = targets if targets.ndim == 1 else targets.T
+        integrate_out = readout.by_rows if few_rows else readout.by_columns
+        theta = integrate_out(scaled, self.bias_var, sigma, rows, phi)
+        W = pm.Deterministic(f"W{last}", theta[:, :fan_in], dims=stack.of_weights(last)[1])
+        if not self.has_bias:
+            return W, None
+        return W, pm.Deterministic(f"b{last}", theta[:, -1], dims="output")
+
+    def varying_noise(
+        self, level: TensorVariable, scaled: TensorVariable, seen: ObservedData
+    ) -> TensorVariable:
+        """Standard deviations of real targets, which vary with the inputs about a level."""
+        shape, dims = self.stack.of_weights(self.stack.n_layers)
+        W = pm.Normal("W_noise", shape=shape, dims=dims)
+        b = pm.Normal("b_noise", shape=shape[:1], dims=dims[:1])
+        log_variation = b + pm.Normal("omega") * (scaled @ W.T)
+        return pm.Deterministic("sigma", seen.f(level * pt.exp(log_variation)), dims=seen.dims)

@@ -55,13 +55,7 @@ from pymc_nnsteps.prediction.posterior import (
     unstacked,
 )
 from pymc_nnsteps.prediction.row_data import RowData, given_rows, own_rows, read_rows, rows_of
-from pymc_nnsteps.tables import (
-    Table,
-    is_table,
-    require_same_rows,
-    sources,
-    without_columns,
-)
+from pymc_nnsteps.tables import Table, is_table, require_same_rows, sources, without_columns
 
 Kind = Literal["function", "probability", "response"]
 

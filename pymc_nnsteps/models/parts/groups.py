@@ -13,11 +13,15 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import pymc as pm
 import pytensor.tensor as pt
 from numpy.typing import ArrayLike, NDArray
+from pytensor import config
 from pytensor.tensor import TensorVariable
 
 from pymc_nnsteps.arguments import is_finite_number
+from pymc_nnsteps.graphs.initial_values import begin_at
+from pymc_nnsteps.models.parts.layers import floating
 from pymc_nnsteps.models.priors import Prior
 from pymc_nnsteps.tables import listed
 
@@ -153,7 +157,9 @@ def groups(
             )
     noise = _noise(priors.pop("noise", None), likelihood)
     _require_connected(priors, keys)
-    return Groups(priors, alphas, noise, connected, keys.layers, keys.names)
+    found = Groups(priors, alphas, noise, connected, keys.layers, keys.names)
+    _require_precisions(found, units)
+    return found
 
 
 class _Keys:
@@ -308,3 +314,67 @@ def _require_connected(priors: Collection[str], keys: _Keys) -> None:
         for layer, name in enumerate(keys.names[1:], 1):
             if (end == 0 or name.startswith("h")) and layer not in [ends[end] for ends in ways]:
                 raise ValueError(f"priors leaves no weights that lead {way} layer {name}.")
+
+
+def _require_precisions(group: Groups, units: Sequence[int]) -> None:
+    """Widths and scalings of which a floating-point number can hold the precision."""
+    sources = [(p, group.n_sources(key, (*units, units[-1]))) for key, p in group.priors.items()]
+    sources += [(group.noise, 1)] if group.noise is not None else []
+    limits = np.finfo(config.floatX)
+    for prior, n_sources in sources:
+        try:
+            omega = prior.mean_precision(n_sources)
+        except OverflowError:
+            omega = math.inf
+        if not limits.tiny < omega < limits.max:
+            raise ValueError(
+                f'priors has "{prior}", whose precision is out of the range of {config.floatX}; '
+                "take another width or larger alphas."
+            )
+
+
+Scale = TensorVariable | NDArray[np.floating]
+
+VAGUE = 4.0
+"""Largest alpha of a precision that does not begin at its mean."""
+
+
+def gamma(
+    name: str, alpha: float, mean: Scale, *dims: str, start: float | None = None
+) -> TensorVariable:
+    """A precision: Gamma with shape ``alpha`` and this mean, in Neal's parametrisation.
+
+    It begins at a standard deviation, if its prior is so vague that this is no worse than others.
+    """
+    shape = floating(alpha / 2)
+    rv = pm.Gamma(name, shape, shape / mean, dims=dims)
+    if start is None or alpha > VAGUE:
+        return rv
+    size = rv.owner.op.size_param(rv.owner)
+    return begin_at(rv, pt.full([size[axis] for axis in range(len(dims))], floating(start**-2)))
+
+
+def common_precision(name: str, prior: Prior, n_sources: int, start: float | None) -> Scale:
+    """Precision of a group, or its mean where ``alpha_common`` is infinite."""
+    omega = floating(prior.mean_precision(n_sources))
+    if math.isinf(prior.alpha_common):
+        return omega
+    return gamma(f"tau_{name}", prior.alpha_common, omega, start=start)
+
+
+def precision_of_units(
+    name: str, prior: Prior, common: Scale, start: float | None, *dims: str
+) -> Scale:
+    """Precisions of a group's units, or the common one where ``alpha_unit`` is infinite."""
+    if math.isinf(prior.alpha_unit):
+        return common
+    vague = None if math.isinf(prior.alpha_common) else start
+    return gamma(f"tau_{name}_unit", prior.alpha_unit, common, *dims, start=vague)
+
+
+def parameter(name: str, prior: Prior, precision: Scale, **size: Any) -> TensorVariable:
+    """Normal or Student-t parameters about zero with these precisions."""
+    sigma = pt.reciprocal(pt.sqrt(precision))
+    if math.isinf(prior.alpha_weight):
+        return pm.Normal(name, 0.0, sigma, **size)
+    return pm.StudentT(name, floating(prior.alpha_weight), 0.0, sigma=sigma, **size)

@@ -18,12 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from pytensor import config
 from pytensor.tensor import TensorVariable
 
-from pymc_nnsteps.arguments import (
-    is_finite_number,
-    is_integer,
-    is_word,
-    positive_number,
-)
+from pymc_nnsteps.arguments import is_finite_number, is_integer, is_word, positive_number
 from pymc_nnsteps.models.priors import Prior
 
 MOST_NUMBERS = 10**9

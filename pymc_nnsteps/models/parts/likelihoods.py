@@ -85,7 +85,7 @@ class Likelihood:
     # network: the standard deviation of real targets, or the noise of utilities.
     observe: Callable[..., TensorVariable]
     # From the data to a rough value of ``f`` in each row, at which a chain may begin.
-    rough: Callable[[ObservedData], TensorVariable] | None = None
+    rough: Callable[[ObservedData], TensorVariable] = lambda seen: pt.as_tensor(seen.y)
     # Arguments of builders that mean something to it, of those that not all laws know.
     accepts: tuple[str, ...] = ()
     any_network: bool = True  # whether it asks no more of a network than its outputs

@@ -38,11 +38,7 @@ from pymc_nnsteps.models.parts.context import (
     rehearsed,
 )
 from pymc_nnsteps.models.parts.inputs import Inputs
-from pymc_nnsteps.models.parts.likelihoods import (
-    ObservedData,
-    Start,
-    likelihood_of,
-)
+from pymc_nnsteps.models.parts.likelihoods import ObservedData, Start, likelihood_of
 from pymc_nnsteps.tables import is_table, numbers, require_same_rows
 
 Build = Callable[[TensorVariable, ObservedData], object]
