@@ -38,7 +38,7 @@ from pymc_nnsteps.runs.fingerprint import (
     steps_in_words,
     writing,
 )
-from pymc_nnsteps.runs.run import Checkpoint, State, restore, set_up, state_of
+from pymc_nnsteps.runs.run import Checkpoint, begun, restore, state_of
 from pymc_nnsteps.steps.assignment import Step
 from pymc_nnsteps.steps.compiled import PointFunction
 
@@ -216,26 +216,23 @@ def thermalize(
     evaluate = compiled(model, functions)
     steps = _steps(model, step)
     settings = {"tune": tune, "random_seed": random_seed, **steps_in_words(steps)}
-    leg = _Leg(steps, state_of(steps), tune, sweeps)
-    # Numba compiles at a first call, whose time is not a chain's.
-    leg.advanced(Checkpoint(0, starts[reference], None), np.random.SeedSequence(0), 1)
+    fresh = state_of(steps)
     seeds = np.random.SeedSequence(random_seed).spawn(len(starts))
+    generators = map(np.random.default_rng, seeds)
+    chains = begun(steps, starts.values(), generators, tune, sweeps - tune)
+    _advanced(steps, tune, chains[0], 1)  # Numba compiles now, in no chain's time
     progress = create_simple_progress(progressbar=progressbar)
     with nullcontext() if path is None else writing(path):
         record = None
         if path is not None:
             record = _record(path, model, starts, functions, settings)
-        begins = [Checkpoint(0, point, None) for point in starts.values()]
-        run = (record and record.read()) or _Run(begins)
+        run = (record and record.read()) or _Run(chains)
         done, saved = run.chains[0].done, time.monotonic()
         try:
             with progress:
                 task = progress.add_task("Thermalization", completed=done, total=sweeps)
                 for sweep in recorded[np.searchsorted(recorded, done, side="right") :]:
-                    moved = [
-                        leg.advanced(chain, seed, int(sweep))
-                        for chain, seed in zip(run.chains, seeds, strict=True)
-                    ]
+                    moved = [_advanced(steps, tune, chain, int(sweep)) for chain in run.chains]
                     values = [evaluate(chain.point) for chain in moved]
                     _require_finite(functions, starts, values, int(sweep))
                     run.chains = moved
@@ -250,7 +247,7 @@ def thermalize(
             how = "with path= a run can continue" if record is None else "the same call continues"
             _log.info("Interrupted after %d of %d sweeps; %s.", run.chains[0].done, sweeps, how)
         finally:
-            restore(steps, leg.fresh)
+            restore(steps, fresh)
         if record:
             record.write(run)
     return Thermalization(_as_dataset(run, list(functions), list(starts), sweeps), reference)
@@ -264,34 +261,20 @@ Record = tuple[int, list[float], list[list[NDArray[Any]]]]
 class _Run:
     """All that is needed to go on."""
 
-    chains: list[Checkpoint]  # without the state of a step, if they have not begun
+    chains: list[Checkpoint]
     records: list[Record] = field(default_factory=list)
 
 
-@dataclass(frozen=True)
-class _Leg:
-    """Moves chains on with one step, which takes over the state of each."""
-
-    step: Step
-    fresh: State
-    tune: int
-    sweeps: int
-
-    def advanced(self, chain: Checkpoint, seed: np.random.SeedSequence, until: int) -> Checkpoint:
-        """A chain after so many sweeps."""
-        step: Any = self.step
-        if chain.state is None:
-            rng = np.random.default_rng(seed)
-            set_up(step, self.fresh, rng, self.tune, self.sweeps - self.tune)
-        else:
-            restore(step, chain.state)
-        point, start = chain.point, time.process_time()
-        for sweep in range(chain.done, until):
-            if sweep == self.tune:
-                step.stop_tuning()
-            point, _ = step.step(point)
-        seconds = chain.seconds + time.process_time() - start
-        return Checkpoint(until, point, state_of(step), seconds)
+def _advanced(step: Any, tune: int, chain: Checkpoint, until: int) -> Checkpoint:
+    """A chain after so many sweeps of a step, which takes over its state."""
+    restore(step, chain.state)
+    point, start = chain.point, time.process_time()
+    for sweep in range(chain.done, until):
+        if sweep == tune:
+            step.stop_tuning()
+        point, _ = step.step(point)
+    seconds = chain.seconds + time.process_time() - start
+    return Checkpoint(until, point, state_of(step), seconds)
 
 
 def _schedule(sweeps: object, records: object) -> tuple[int, NDArray[np.integer]]:

@@ -73,31 +73,17 @@ def damaged(what: str) -> ValueError:
     )
 
 
-def sealed(value: Any) -> bytes:
-    """A pickle behind its digest."""
-    return files.sealed(cloudpickle.dumps(value))
-
-
-def unsealed(data: bytes, what: str) -> Any:
-    """Value of a sealed pickle."""
-    content = files.unsealed(data)
-    if content is None:
-        raise damaged(what)
-    return cloudpickle.loads(content)
-
-
 def write(file: Path, value: Any) -> None:
-    """Replace a file by a sealed pickle."""
-    files.replace(file, sealed(value))
+    """Replace a file by a pickle behind its digest."""
+    files.replace(file, files.sealed(cloudpickle.dumps(value)))
 
 
 def read(file: Path) -> Any:
     """Value that was written."""
-    try:
-        data = file.read_bytes()
-    except FileNotFoundError:
-        raise damaged(str(file)) from None
-    return unsealed(data, str(file))
+    content = files.unsealed(file.read_bytes()) if file.exists() else None
+    if content is None:
+        raise damaged(str(file))
+    return cloudpickle.loads(content)
 
 
 DECISIVE = ("python", "pymc_nnsteps", "pymc", "pytensor", "floatX")

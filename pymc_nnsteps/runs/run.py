@@ -1,5 +1,6 @@
 """What a run samples, and where a chain stands: its point, and the state of its step."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from numbers import Number
@@ -79,10 +80,21 @@ def restore(step: Step, state: State) -> None:
         vars(each).update(numbers)
 
 
-def set_up(step: Step, fresh: State, rng: np.random.Generator, tune: int, draws: int) -> None:
-    """Have a step, as it was when made, begin a chain, as ``pm.sample`` does."""
+def begun(
+    step: Step,
+    points: Iterable[PointType],
+    generators: Iterable[np.random.Generator],
+    tune: int,
+    draws: int,
+) -> list[Checkpoint]:
+    """Chains before their first draws, as ``pm.sample`` begins them by a step that is as made."""
+    fresh, found = state_of(step), []
+    for point, rng in zip(points, generators, strict=True):
+        restore(step, fresh)
+        step.setup_chain(rng, tune, draws)
+        step.tune = tune > 0
+        if hasattr(step, "reset_tuning"):
+            step.reset_tuning()
+        found.append(Checkpoint(0, point, state_of(step)))
     restore(step, fresh)
-    step.setup_chain(rng, tune, draws)
-    step.tune = tune > 0
-    if hasattr(step, "reset_tuning"):
-        step.reset_tuning()
+    return found

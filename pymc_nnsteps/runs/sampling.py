@@ -19,7 +19,7 @@ from pymc_nnsteps.graphs.search import model_or_context
 from pymc_nnsteps.kernels.threads import one_thread
 from pymc_nnsteps.runs import tasks
 from pymc_nnsteps.runs.fingerprint import Fingerprint, location_of, writing
-from pymc_nnsteps.runs.run import Checkpoint, Run, restore, set_up, state_of
+from pymc_nnsteps.runs.run import Checkpoint, Run, begun, restore, state_of
 from pymc_nnsteps.runs.store import Store
 from pymc_nnsteps.runs.tasks import COMPILING, require_client
 from pymc_nnsteps.steps.assignment import Step, assign
@@ -198,10 +198,7 @@ def sample_distributed(
             )
         names = tuple(known if var_names is None else var_names)
         run = Run(model, steps, names, tune, every, uuid4().hex, Fingerprint.of(model))
-        fresh, starts = state_of(steps), []
-        for generator, point in zip(generators, points, strict=True):
-            set_up(steps, fresh, generator, tune, draws)
-            starts.append(Checkpoint(0, point, state_of(steps)))
+        starts = begun(steps, points, generators, tune, draws)
         stored = Store.create(location_of(store), run, tune + draws, starts)
         remember(run)
         _advance(stored, client, progressbar)

@@ -28,7 +28,7 @@ from pymc_nnsteps.graphs.search import model_or_context
 from pymc_nnsteps.models.parts.context import BUILDERS, Model, call_of
 from pymc_nnsteps.prediction.posterior import posterior_of
 from pymc_nnsteps.runs.arguments import Arrays, NotWritableError, restored, written
-from pymc_nnsteps.runs.fingerprint import DECISIVE, Fingerprint, location_of, sealed, unsealed
+from pymc_nnsteps.runs.fingerprint import DECISIVE, Fingerprint, location_of
 from pymc_nnsteps.runs.sampling import resume, run_of
 from pymc_nnsteps.runs.store import Store
 
@@ -302,7 +302,7 @@ def _described(model: pm.Model, others: Arrays) -> tuple[dict[str, Any], Arrays]
     recipe = _recipe(model, fingerprint, arrays)
     if recipe is None:
         try:
-            arrays = {**others, PICKLE: np.frombuffer(sealed(model), dtype="uint8")}
+            arrays = {**others, PICKLE: np.frombuffer(cloudpickle.dumps(model), dtype="uint8")}
         except (PicklingError, TypeError) as error:
             raise ValueError(
                 f"model has a part that cannot be saved ({error}); remove it."
@@ -363,7 +363,7 @@ def _model(path: str, described: dict[str, Any], arrays: Arrays, trust: bool) ->
         _require_trust(f"{path} is a file of nns.save", trust)
         if not other.keys().isdisjoint(DECISIVE):
             raise ValueError(f"{wrote}, and only these are sure to read its pickle; install them.")
-        return unsealed(arrays[PICKLE].tobytes(), f"the model in {path}")
+        return cloudpickle.loads(arrays[PICKLE].tobytes())
     if recipe["builder"] not in BUILDERS:
         raise ValueError(f"{wrote}: there is no {recipe['builder']} here; install that version.")
     model = _built(recipe, arrays)

@@ -1,7 +1,7 @@
 """Variational fits of bow-tie networks."""
 
 import multiprocessing
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -187,7 +187,9 @@ def fit(
     plan = [(kinds[number % len(kinds)], rng) for number, rng in enumerate(seeds)]
     cores = min(positive_integer("cores", cores), starts)
     if cores > 1:
-        found = _in_processes(run, plan, cores)
+        context = multiprocessing.get_context("spawn")
+        with ProcessPoolExecutor(cores, mp_context=context) as pool:
+            found = list(pool.map(run, *zip(*plan, strict=True)))
     else:
         found = _one_by_one(run, plan, schedule.sweeps, progressbar)
     members = tuple(Approximation(reading, fitted) for fitted in found)
@@ -248,16 +250,6 @@ def _checked(reading: Reading, batch: object) -> Batch:
     return inputs, targets
 
 
-def _in_processes(
-    run: Run, plan: Sequence[tuple[LayerStart, np.random.Generator]], cores: int
-) -> list[Fitted]:
-    """Fits side by side, in the order of their starts."""
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(cores, mp_context=context) as pool:
-        futures = [pool.submit(run, kind, rng) for kind, rng in plan]
-        return [future.result() for future in futures]
-
-
 def _one_by_one(
     run: Run, plan: Sequence[tuple[LayerStart, np.random.Generator]], sweeps: int, progressbar: bool
 ) -> list[Fitted]:
@@ -265,14 +257,13 @@ def _one_by_one(
     found, progress = [], create_simple_progress(progressbar=progressbar)
     with progress:
         for number, (kind, rng) in enumerate(plan, 1):
-            title, done = f"Fit {number} of {len(plan)}", count(1)
+            title = f"Fit {number} of {len(plan)}"
             task = progress.add_task(title, completed=0, total=sweeps)
-
-            def report(
-                evidence: float, task: Any = task, title: str = title, done: Any = done
-            ) -> None:
-                shown = f"{title}, ELBO {evidence:.2f}"
-                progress.update(task, completed=next(done), description=shown)
-
+            report = partial(_report, progress, task, title, count(1))
             found.append(run(kind, rng, report))
     return found
+
+
+def _report(progress: Any, task: Any, title: str, done: Iterator[int], evidence: float) -> None:
+    shown = f"{title}, ELBO {evidence:.2f}"
+    progress.update(task, completed=next(done), description=shown)
