@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from pymc.distributions.transforms import _default_transform
 from pytensor.graph.basic import Variable
 from pytensor.graph.replace import clone_replace
-from pytensor.graph.traversal import ancestors, graph_inputs, io_toposort
+from pytensor.graph.traversal import ancestors, explicit_graph_inputs, io_toposort
 from pytensor.scalar.basic import Cast
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.random.op import RandomVariable
@@ -95,8 +95,10 @@ def picked_entries(
             continue
         array: Any = node.inputs[0]
         entries: Any = node.outputs[0]
-        for axis, index in enumerate(indices_from_subtensor(node.inputs[1:], node.op.idx_list)):
-            if isinstance(index, slice) or not depends_on(index, set(inputs)):
+        indices: Sequence[Any] = indices_from_subtensor(node.inputs[1:], node.op.idx_list)
+        for axis, index in enumerate(indices):
+            of_rows = set() if isinstance(index, slice) else {*explicit_graph_inputs([index])}
+            if not of_rows or not of_rows.issubset(inputs):
                 continue
             function = pytensor.function(
                 inputs, uncast(index, inputs), on_unused_input="ignore", mode="FAST_COMPILE"
@@ -358,7 +360,7 @@ def new_entries(
     generator = pt.random.rng("rng")
     size = [n, *(length_of(model, variable, axis) for axis in range(1, n_batch))]
     outputs = op.make_node(generator, size, *substitute(given, hyper)).outputs
-    entered = set(graph_inputs(outputs))
+    entered = set(explicit_graph_inputs(outputs))
     used = {rv: stand_in for rv, stand_in in hyper.items() if stand_in in entered}
     inputs: list[Any] = [pytensor.In(generator, mutable=True), *used.values()]
     function = pytensor.function(inputs, outputs, mode="FAST_COMPILE")

@@ -776,7 +776,7 @@ def test_responses_of_one_of_two_observed_variables():
     assert np.abs(label.mean(axis=0) - one).max() < 4 * 0.5 / 4000**0.5
     probability = predict(kind="probability", output="label", num_samples=1, noise_draws=4000)
     assert np.abs(probability.values.ravel() - one).max() < 4 * 0.5 / 4000**0.5
-    with pytest.raises(ValueError, match="of after is not known row by row of inputs: y is"):
+    with pytest.raises(ValueError, match="states y for its own rows alone; put a value"):
         predict(kind="response", output="after")
     with pytest.raises(ValueError, match=r"output must name .* of y, label, after; got"):
         predict(kind="response", output="z")
