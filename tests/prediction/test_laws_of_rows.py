@@ -140,6 +140,7 @@ def test_likelihood_given_another_observed_variable(law, gaps):
     ours, theirs = likelihoods(model)
     for name in ours.data_vars:
         np.testing.assert_allclose(ours[name], theirs[name], rtol=1e-12)
+    assert ours["y"].dims[2:] == theirs["y"].dims[2:]
     message = 'states z for its own rows alone; put a value for .* row in pm.Data, .* output="f"'
     with pytest.raises(ValueError, match=message):
         nns.predict(DRAWS, X[:3], model=model, output="y", kind="response")

@@ -314,8 +314,11 @@ def test_a_potential_in_the_place_of_a_likelihood():
     several = posterior(model, latents=True, n_draws=9)
     table = nns.diagnose(several, X, model=model, output="mean")
     assert "log_likelihood" in str(table)
-    with pytest.raises(ValueError, match="has only the potential fit, which defines no dist"):
-        nns.predict(draws, X_NEW, model=model)
+    for function in (nns.log_likelihood, partial(nns.predict, X_new=X_NEW)):
+        with pytest.raises(ValueError, match=r"only the potential fit, .* such as pm\.CustomDist;"):
+            function(draws, model=model)
+    with pytest.raises(ValueError, match="depends on inputs, one of mean; got 'f'"):
+        nns.predict(draws, X_NEW, model=model, output="f")
     with pytest.raises(ValueError, match="has only the potential fit, which defines no dist"):
         nns.predict(draws, X_NEW, model=model, output="mean", kind="response")
 
