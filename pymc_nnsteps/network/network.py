@@ -101,7 +101,8 @@ def response_of(
     if potentials:
         found = (
             f"only the potential {describe(potentials[0])}, which defines no distribution of "
-            "targets: for function values, pass the name of a pm.Deterministic as output="
+            "targets: state it as one that is observed, such as pm.CustomDist; for function values "
+            "alone, name them with pm.Deterministic and pass this name to predict as output="
         )
     if observed:
         found = (

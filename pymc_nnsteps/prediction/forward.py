@@ -36,7 +36,7 @@ from pymc_nnsteps.graphs.shapes import length_of, shapes_of
 from pymc_nnsteps.laws.gates import match_gates
 from pymc_nnsteps.network.layers import Gates, Layer
 from pymc_nnsteps.network.network import Network, network_of, responses_of
-from pymc_nnsteps.prediction.gaps import some_rows, with_gaps, without
+from pymc_nnsteps.prediction.gaps import apart, some_rows, values_of_observed, with_gaps, without
 from pymc_nnsteps.prediction.imputation import imputation_of, imputations_of
 from pymc_nnsteps.prediction.laws import ELSEWHERE, Law, Other, read_law
 from pymc_nnsteps.prediction.row_data import (
@@ -135,7 +135,7 @@ def forward_pass(
     stand_ins, others = _stand_ins(network, [output], lengths)
     others |= {each: (each, Rows(0)) for each in noise}
     complaint = f"predict cannot tell what {name} computes from each row of {describe(container)}"
-    computed, rows = _by_rows(read, others, network, dtype, complaint)
+    computed, rows = _by_rows(read, others, completed, network, dtype, complaint)
     if computed.ndim > 2:
         raise ValueError(
             f"predict needs {name} of shape (n_obs,) or (n_obs, n_outputs); it has {computed.ndim} "
@@ -159,6 +159,7 @@ def noisy_pass(
     model, completed, of_inputs = read_inputs(own, container, gaps)
     network = network_of(model, container, named=named)
     y = network.response
+    completed.pop(y, None)
     law, stated, child, value = read_law(network)
     numbers, whole = some_rows(model, y, container)
     _require_no_potential(model, container, [*network.latents, *of_inputs])
@@ -184,7 +185,7 @@ def noisy_pass(
         return [new for new, _ in followed]
 
     complaint = f"the law of {describe(y)} is not known row by row of {describe(container)}"
-    computed, rows = _by_rows(read, others, network, dtype, complaint, f"; {ELSEWHERE}")
+    computed, rows = _by_rows(read, others, completed, network, dtype, complaint, f"; {ELSEWHERE}")
     return NoisyPass(
         tuple(computed),
         rows,
@@ -212,7 +213,7 @@ def read_inputs(
     """
     model = with_gaps(model)
     imputation_of(model, container)  # raises where it cannot be read
-    n_obs, made = len(own_rows(container)), dict[Any, Any]()
+    n_obs, made = len(own_rows(container)), values_of_observed(model)
     found = [each for each in imputations_of(model) if len(own_rows(each.container)) == n_obs]
     for each in found:
         made |= each.made if gaps else dict.fromkeys(each.made, each.inputs)
@@ -223,6 +224,7 @@ def read_inputs(
 def _by_rows[T](
     read: Callable[[Known], T],
     others: Known,
+    completed: Mapping[Any, TensorVariable],
     network: Network,
     dtype: DTypeLike | None,
     complaint: str,
@@ -230,7 +232,7 @@ def _by_rows[T](
 ) -> tuple[T, RowData]:
     """What is read with stand-ins for the inputs and others, and those of data with their rows."""
     model, inputs = network.model, network.inputs
-    data = {*arrays_in([*model.basic_RVs, *model.deterministics])}
+    data = {*arrays_in([*model.basic_RVs, *model.deterministics, *completed.values()])}
     candidates = data.difference(targets_of(model, network.response))
     try:
         return with_rows(
@@ -256,9 +258,11 @@ def _stand_ins(
     """
     model = network.model
     targets = targets_of(model, network.response).intersection(graph_inputs(outputs))
+    learnt = _learnt(model, targets, network.inputs)
+    imputed = (rv for _, rv, _ in apart(model))
     stand_ins = {
         variable: stand_in_for(model, variable, lengths.get(variable))
-        for variable in [*network.weights, *_learnt(model, targets, network.inputs)]
+        for variable in dict.fromkeys([*network.weights, *learnt, *imputed])
     }
     known: Known = {variable: (stand_in, None) for variable, stand_in in stand_ins.items()}
     for variable, stand_in in stand_ins.items():
@@ -316,8 +320,8 @@ def named_output(model: pm.Model, name: str, container: TensorSharedVariable) ->
     known = {v.name: v for v in model.deterministics if depends_on(v, {container})}
     if name not in known:
         raise ValueError(
-            f"output must name a pm.Deterministic that depends on {describe(container)}, one of "
-            f"{', '.join(known) or 'none'}; got {name!r}."
+            f"output must name a pm.Deterministic that depends on {describe(container)}, "
+            f"{f'one of {", ".join(known)}' if known else 'of which there is none'}; got {name!r}."
         )
     return known[name]
 

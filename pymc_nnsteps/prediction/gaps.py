@@ -8,7 +8,7 @@ A variable that is observed of some rows, as of ``f[:40]``, has the law of ``f``
 (:func:`some_rows`).
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -44,22 +44,42 @@ def with_gaps(model: pm.Model) -> pm.Model:
 
     It is ``model`` itself if nothing is missing or the missing entries enter something else.
     """
+    for observed, missing, joined in apart(model):
+        mask = _mask(joined)
+        whole = None if mask is None else _whole(observed, mask)
+        if mask is not None and whole is not None and not children(model, missing):
+            whole.name = joined.name
+            value = np.full(mask.shape, np.nan)
+            value[mask] = model.rvs_to_values[observed].eval(mode="FAST_COMPILE")
+            other = without(model, {observed, missing, joined})
+            other.observed_RVs.insert(model.observed_RVs.index(observed), whole)
+            other.rvs_to_values = {**model.rvs_to_values, whole: pt.constant(value)}
+            other.named_vars = {**other.named_vars, joined.name: whole}
+            return with_gaps(other)
+    return model
+
+
+def apart(model: pm.Model) -> Iterator[tuple[Any, Any, Any]]:
+    """Observed entries of each variable with missing ones, these, and what joins the two."""
     for observed in model.observed_RVs:
         name = observed.name.removesuffix("_observed")
         missing, joined = (model.named_vars.get(each) for each in (f"{name}_unobserved", name))
         if missing in model.free_RVs and joined in model.deterministics:
-            mask = _mask(joined)
-            whole = None if mask is None else _whole(observed, mask)
-            if mask is not None and whole is not None and not children(model, missing):
-                whole.name = name
-                value = np.full(mask.shape, np.nan)
-                value[mask] = model.rvs_to_values[observed].eval(mode="FAST_COMPILE")
-                other = without(model, {observed, missing, joined})
-                other.observed_RVs.insert(model.observed_RVs.index(observed), whole)
-                other.rvs_to_values = {**model.rvs_to_values, whole: pt.constant(value)}
-                other.named_vars = {**other.named_vars, name: whole}
-                return with_gaps(other)
-    return model
+            yield observed, missing, joined
+
+
+def values_of_observed(model: pm.Model) -> dict[Any, Any]:
+    """Values of observed variables, for what is read given these.
+
+    Missing entries are parameters, of the model's own rows: these are picked by a constant with the
+    variable's name.
+    """
+    made: dict[Any, Any] = {rv: model.rvs_to_values[rv] for rv in model.observed_RVs}
+    for observed, missing, joined in apart(model):
+        if (mask := _mask(joined)) is not None:
+            x = pt.zeros(mask.shape, joined.dtype)[~mask].set(missing)[mask].set(made[observed])
+            made[joined] = x[pt.constant(np.arange(len(mask)), joined.name)]
+    return made
 
 
 def _mask(joined: TensorVariable) -> Mask | None:

@@ -56,7 +56,8 @@ def log_likelihood(
     The latent variables of a row are pre- and post-activations, gates and utilities. With these
     integrated out, ``az.loo`` and ``az.compare`` tell how well a model predicts an unseen row.
     Given latent variables that were fitted to the row, its likelihood would be meaningless. Group
-    effects do not belong to a row: the likelihood is that of a further row of a known group.
+    effects do not belong to a row: the likelihood is that of a further row of a known group. Other
+    observed variables are given, and entries of these that PyMC imputes are parameters.
 
     The result is exact for networks whose hidden layers have no noise, and for noise that enters
     the observed variable's mean (or its utility) linearly: that of post-activations before the last
@@ -141,8 +142,9 @@ def log_likelihood(
     are_some = any(each.numbers is not None for each in networks)
     if len(found) > 1 and (are_some or not all(each.observed.all() for each in integrators)):
         found = {
-            name: rows.rename({dim: f"{name}_{dim}" for dim in rows.dims if dim not in SAMPLES})
+            name: rows.rename({dim: f"{name}_{dim.removeprefix(f'{name}_')}"})
             for name, rows in found.items()
+            for dim in map(str, rows[LOGS].dims[len(SAMPLES) :])
         }
     groups = dict(others_of(idata), posterior=posterior)
     for group in (LOGS, ERRORS):
@@ -161,7 +163,7 @@ def _networks(
     model: pm.Model, container: TensorSharedVariable, names: Sequence[str] | None
 ) -> list[NoisyPass]:
     """The law of each observed variable that depends on the inputs, or of those named."""
-    whole, _, noise = read_inputs(model, container, gaps=True)
+    whole, made, noise = read_inputs(model, container, gaps=True)
     observed, gaps = responses_of(whole, container), bool(noise)
     known = [str(rv.name) for rv in observed]
     named = list(known if names is None else names)
@@ -173,7 +175,7 @@ def _networks(
             f"{', '.join(known)}; got {named}."
         )
     for rv in whole.free_RVs:
-        seen = [describe(y) for y in observed if depends_on(y, {rv})]
+        seen = [describe(y) for y in observed if depends_on(y, {rv}, {*made}.difference([y]))]
         if len(seen) > 1 and not set(named).isdisjoint(seen) and depends_on(rv, {container}):
             raise ValueError(
                 f"the rows of {' and '.join(seen)} share the latent variable {describe(rv)}, so "
@@ -230,7 +232,7 @@ def _integrator(
         )
     held = list(map(own_rows, network.rows))
     if network.numbers is None:
-        held = rows_of(name, network.rows, container, X, {})
+        held = rows_of(name, model, network.rows, container, X, {})
     rows = list(with_missing(model, dict(zip(network.rows, held, strict=True))).values())
     if network.numbers is not None:
         rows = [each[network.numbers] if len(each) == len(X) else each for each in rows]

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from pymc.distributions.transforms import _default_transform
 from pytensor.graph.basic import Variable
 from pytensor.graph.replace import clone_replace
-from pytensor.graph.traversal import ancestors, graph_inputs, io_toposort
+from pytensor.graph.traversal import ancestors, explicit_graph_inputs, io_toposort
 from pytensor.scalar.basic import Cast
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.random.op import RandomVariable
@@ -87,7 +87,8 @@ def picked_entries(network: ForwardPass, rows: Arrays) -> Iterator[PickedEntries
     inputs = list(network.rows.values())
     own = [own_rows(data).astype(new.dtype) for data, new in zip(network.rows, rows, strict=True)]
     for entries, array, axis, index in _indexed(network.parameters):
-        if depends_on(index, set(inputs)):
+        of_rows = {*explicit_graph_inputs([index])}
+        if of_rows and of_rows.issubset(inputs):
             function = pytensor.function(
                 inputs, uncast(index, inputs), on_unused_input="ignore", mode="FAST_COMPILE"
             )
@@ -350,7 +351,7 @@ def new_entries(
     generator = pt.random.rng("rng")
     size = [n, *(length_of(model, variable, axis) for axis in range(1, n_batch))]
     outputs = op.make_node(generator, size, *substitute(given, hyper)).outputs
-    entered = set(graph_inputs(outputs))
+    entered = set(explicit_graph_inputs(outputs))
     used = {rv: stand_in for rv, stand_in in hyper.items() if stand_in in entered}
     inputs: list[Any] = [pytensor.In(generator, mutable=True), *used.values()]
     function = pytensor.function(inputs, outputs, mode="FAST_COMPILE")

@@ -308,7 +308,7 @@ def encode(
     container = input_container("X", model, inputs)
     _, values, others = _read("X", X, model, container, False)
     given: RowData = dict.fromkeys((container, *others), container)
-    rows = rows_of("X", given, container, values, others)
+    rows = rows_of("X", model, given, container, values, others)
     return {str(each.name): array for each, array in zip(given, rows, strict=True)}
 
 
@@ -363,7 +363,7 @@ def _at(
     of_tables = [values, *(np.asarray(others[each]) for each in tables if each in others)]
     gaps = any(bool(np.isnan(each).any()) for each in of_tables)
     network = read(values.dtype, lengths, gaps)
-    rows = rows_of(argument, network.rows, container, values, others, tables)
+    rows = rows_of(argument, model, network.rows, container, values, others, tables)
     if sample_new_groups:
         lengths = lengths_with_new_groups(argument, network, rows)
         network = read(values.dtype, lengths, gaps)

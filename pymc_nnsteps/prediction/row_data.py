@@ -26,7 +26,7 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_nnsteps.arguments import in_type, require_finite
 from pymc_nnsteps.graphs.known import describe
 from pymc_nnsteps.graphs.row_axes import MixesRows, RowAxis, Rows
-from pymc_nnsteps.graphs.search import random_in, size_of
+from pymc_nnsteps.graphs.search import depends_on, random_in, size_of
 from pymc_nnsteps.prediction.posterior import holds, sampled_rows
 from pymc_nnsteps.tables import Table, before_encoding, categories, encoded, level_of, numbers
 
@@ -177,6 +177,7 @@ def sampled_row_data(
 
 def rows_of(
     argument: str,
+    model: pm.Model,
     data: RowData,
     container: TensorSharedVariable,
     X: NDArray[Any],
@@ -197,7 +198,7 @@ def rows_of(
             values = np.zeros(len(X), bool)  # predicted durations are whole ones
         else:
             others = [other for other in data if other is not container]
-            raise ValueError(_lack(argument, container, others, given))
+            raise ValueError(_lack(argument, model, container, others, given))
         _require_as_many(argument, each, container, values, X)
         found.append(values)
     for each in given.keys() - data.keys() - {container}:
@@ -242,24 +243,30 @@ def _read(name: str, values: object, data: Variable, is_checked: bool = False) -
 
 def _lack(
     argument: str,
+    model: pm.Model,
     container: TensorSharedVariable,
     needed: Sequence[Variable],
     given: Collection[Variable],
 ) -> str:
-    others = 'or name what depends on the inputs alone, such as output="f"'
+    with_rows = {model.named_vars.get(str(data.name), data) for data in needed}
+    alone = [
+        f', or compute what depends on the inputs alone, predict(..., output="{each.name}")'
+        for each in model.deterministics
+        if depends_on(each, {container}) and not depends_on(each, with_rows)
+    ]
+    complaint, others = f"{argument} has other rows than the model", [*alone, ""][0]
     for data in needed:
         if isinstance(data, Constant):
+            numbers = data.name or f"{data.type.dtype} numbers of shape {data.data.shape}"
             return (
-                f"{argument} has other rows than the model, but the model states "
-                f"{data.type.dtype} numbers of shape {data.data.shape} for its own rows; put them "
-                f"in pm.Data, {others}."
+                f"{complaint}, which states {numbers} for its own rows alone; put a value for "
+                f"every row in pm.Data{others}."
             )
     lacking = [str(data.name) for data in needed if data not in given]
     all_of_them = ", ".join(f'"{data.name}": ...' for data in (container, *needed))
     return (
-        f"{argument} has other rows than the model, whose {', '.join(lacking)} "
-        f"{'goes' if len(lacking) == 1 else 'go'} with them; pass {argument}={{{all_of_them}}}, "
-        f"{others}."
+        f"{complaint}, whose {', '.join(lacking)} {'goes' if len(lacking) == 1 else 'go'} with "
+        f"them; pass {argument}={{{all_of_them}}}{others}."
     )
 
 

@@ -2,12 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pymc as pm
+from pytensor.tensor.random.basic import StudentTRV
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.graphs.known import describe
+from pymc_nnsteps.graphs.known import describe, is_a
 from pymc_nnsteps.graphs.plain import model_to_read
+from pymc_nnsteps.graphs.search import children, stated_in
 from pymc_nnsteps.graphs.shapes import require_fitting_data, shapes_of
 from pymc_nnsteps.laws.recognition import recognise
 from pymc_nnsteps.moves.contract import Choice, Options, Scan
@@ -84,7 +87,8 @@ def explain(
     sweep, beside = planned(model, options)
     named = tuple((describe(rv), step, why) for rv, step, why in beside)
     by_hmc = [rv for rv, step, _ in beside if step == "HMC"]
-    notes = (*_of_products(sweep, beside), *_notes(model, by_hmc))
+    said = (*_of_products(sweep, beside), *_of_heavy_tails(model, beside))
+    notes = (*said, *_notes(model, by_hmc))
     return replace(sweep.explanation, beside=named, notes=notes, details=details)
 
 
@@ -99,6 +103,20 @@ def _of_products(sweep: Plan, beside: Sequence[tuple[TensorVariable, str, str]])
         "step=nns.Gibbs() moves them against each other, but is not chosen without a network"
         for names in pairs
     ][:1]
+
+
+def _of_heavy_tails(model: pm.Model, beside: Sequence[tuple[Any, str, str]]) -> list[str]:
+    """How else to write Student-t noise of layers that NUTS draws beside Gibbs."""
+    by_nuts = {rv for rv, step, _ in beside if step == "NUTS"}
+    others = set(model.free_RVs) - by_nuts
+    layers = [rv for rv in by_nuts if stated_in(rv.owner.inputs, others)]
+    return [
+        f"NUTS draws what {describe(y)} sees, as it is StudentT: as pm.Normal with sigma / "
+        'pm.math.sqrt(lam), lam = pm.Gamma("lam", nu / 2, nu / 2) with an entry for each of its '
+        "own, it is the same, and Gibbs draws all of it"
+        for y in model.observed_RVs
+        if is_a(y, StudentTRV) and any(y in children(model, layer) for layer in layers)
+    ]
 
 
 def _notes(model: pm.Model, by_hmc: list[TensorVariable]) -> list[str]:

@@ -136,7 +136,7 @@ BAD = {
     "name nested": ({"name": "a::b"}, 'name must be a name such as "f", without "::"'),
     "name taken": (
         {"name": "other"},
-        r'already has the names \[.other.\]; give this block .* name="g"',
+        r'already has the names \[.other.\]; give this block .* name="other2"',
     ),
     "name of a dimension": ({"name": "three"}, r"\['three'\], where 'three' is a dimension; give"),
     "dims of two": ({"dims": ("obs", "kind")}, "dims must be one name, of the rows; got"),

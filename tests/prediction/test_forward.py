@@ -86,9 +86,9 @@ DECLINED = {
     ),
     "no dependence": (lambda x, w: w + 0 * x.shape[1], "one observed variable that depends on"),
     "only the spread of y": (lambda x, w: w, "one observed variable that depends on"),
-    "observed elsewhere": (
-        lambda x, w: x @ w + normal(0, 1, observed=Y).mean(),
-        "v is random, but not a free variable",
+    "not of the model": (
+        lambda x, w: x @ w + pm.Normal.dist(),
+        "NormalRV is random, but not a free variable",
     ),
     "named statistic": (
         lambda x, w: (x - pm.Deterministic("centre", x.mean(axis=0))) @ w,

@@ -26,6 +26,7 @@ DRAWS = xr.Dataset(
     {
         "w": (("chain", "draw", "w_dim_0"), RNG.normal(size=(2, 3, 2))),
         "psi": (("chain", "draw", "psi_dim_0"), RNG.uniform(0.2, 0.8, size=(2, 3, 3))),
+        "z_unobserved": (("chain", "draw", "z_dim"), np.arange(12).reshape(2, 3, 2) % 3),
     }
 )
 
@@ -113,6 +114,36 @@ def test_likelihood_is_that_of_pymc(law):
     np.testing.assert_allclose(
         ours["y"], expected, rtol=1e-6 if law == "single precision" else 1e-12
     )
+
+
+GIVEN = {
+    "levels": lambda f, seen: pm.Categorical("z", np.ones(3) / 3, observed=seen(GROUP)),
+    "levels by the inputs": lambda f, seen: pm.Categorical(
+        "z", logit_p=f[:, None] * np.arange(3), observed=seen(GROUP)
+    ),
+    "numbers": lambda f, seen: pm.Normal("z", f, observed=seen(REAL)),
+}
+
+
+@pytest.mark.filterwarnings("ignore::pymc.exceptions.ImputationWarning")
+@pytest.mark.parametrize("gaps", [False, True])
+@pytest.mark.parametrize("law", GIVEN)
+def test_likelihood_given_another_observed_variable(law, gaps):
+    """Its missing entries are parameters, as for PyMC; new rows have none."""
+    missing = np.isin(np.arange(N), [2, 5])
+
+    def observe(f, rate, psi):
+        z = GIVEN[law](f, lambda z: np.ma.masked_array(z, missing) if gaps else z)
+        pm.Normal("y", f + (z if law == "numbers" else psi[z]), observed=REAL)
+
+    model = network(observe)
+    ours, theirs = likelihoods(model)
+    for name in ours.data_vars:
+        np.testing.assert_allclose(ours[name], theirs[name], rtol=1e-12)
+    assert ours["y"].dims[2:] == theirs["y"].dims[2:]
+    message = 'states z for its own rows alone; put a value for .* row in pm.Data, .* output="f"'
+    with pytest.raises(ValueError, match=message):
+        nns.predict(DRAWS, X[:3], model=model, output="y", kind="response")
 
 
 def test_a_container_with_dims_and_missing_targets():

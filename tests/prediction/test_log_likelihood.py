@@ -328,7 +328,7 @@ def test_each_response_has_the_likelihood_that_it_has_alone():
             [tree[group][name].values for tree in (both, alone)]
             for group in ("log_likelihood", "log_likelihood_error")
         )
-        assert both["log_likelihood"][name].sizes[f"{name}_{name}_dim_0"] == n_rows
+        assert both["log_likelihood"][name].sizes[f"{name}_dim_0"] == n_rows
         assert np.all(np.abs(found[0] - found[1]) <= 4 * np.hypot(*errors))
         assert np.max(errors) < 0.1
 

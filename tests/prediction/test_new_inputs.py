@@ -314,8 +314,11 @@ def test_a_potential_in_the_place_of_a_likelihood():
     several = posterior(model, latents=True, n_draws=9)
     table = nns.diagnose(several, X, model=model, output="mean")
     assert "log_likelihood" in str(table)
-    with pytest.raises(ValueError, match="has only the potential fit, which defines no dist"):
-        nns.predict(draws, X_NEW, model=model)
+    for function in (nns.log_likelihood, partial(nns.predict, X_new=X_NEW)):
+        with pytest.raises(ValueError, match=r"only the potential fit, .* such as pm\.CustomDist;"):
+            function(draws, model=model)
+    with pytest.raises(ValueError, match="depends on inputs, one of mean; got 'f'"):
+        nns.predict(draws, X_NEW, model=model, output="f")
     with pytest.raises(ValueError, match="has only the potential fit, which defines no dist"):
         nns.predict(draws, X_NEW, model=model, output="mean", kind="response")
 
@@ -776,7 +779,7 @@ def test_responses_of_one_of_two_observed_variables():
     assert np.abs(label.mean(axis=0) - one).max() < 4 * 0.5 / 4000**0.5
     probability = predict(kind="probability", output="label", num_samples=1, noise_draws=4000)
     assert np.abs(probability.values.ravel() - one).max() < 4 * 0.5 / 4000**0.5
-    with pytest.raises(ValueError, match="of after is not known row by row of inputs: y is"):
+    with pytest.raises(ValueError, match="states y for its own rows alone; put a value"):
         predict(kind="response", output="after")
     with pytest.raises(ValueError, match=r"output must name .* of y, label, after; got"):
         predict(kind="response", output="z")

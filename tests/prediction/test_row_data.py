@@ -121,11 +121,15 @@ def test_all_data_that_are_lacking_are_named():
 
 def test_statistics_of_the_data_stay():
     """What does not follow the rows is that of the data that the model holds."""
-    model = model_of(lambda x, group, place, offset, a, B: x @ B[0] + a[group].mean() * offset)
+    model = model_of(
+        lambda x, group, place, offset, a, B: (
+            x @ B[0] + a[group].mean() * offset + pm.Normal("v", observed=Y).mean()
+        )
+    )
     draws = made_up(model)
     found = nns.predict(draws, {name: OTHERS[name] for name in ("inputs", "offset")}, model=model)
     means = draws["a"].values[..., GROUP].mean(axis=2)[0, :, None]
-    expected = draws["B"].values[0, :, 0] @ OTHERS["inputs"].T + means * OTHERS["offset"]
+    expected = draws["B"].values[0, :, 0] @ OTHERS["inputs"].T + means * OTHERS["offset"] + Y.mean()
     np.testing.assert_allclose(found.values[0, :, :, 0], expected, rtol=1e-12)
 
 
@@ -191,7 +195,11 @@ def test_bounds_of_censored_targets_may_be_infinite():
 
 def test_rows_of_constants():
     model = model_of(ROW_BY_ROW["intercepts"], ["group"])
-    with pytest.raises(ValueError, match=r"int64 numbers of shape \(12,\) .* put them in pm.Data"):
+    with pytest.raises(ValueError, match=r"int64 numbers of shape \(12,\) .* row in pm.Data\.$"):
+        nns.predict(made_up(model), X[::-1], model=model)
+    with model:
+        pm.Deterministic("slope", model["inputs"] @ model["B"][0])
+    with pytest.raises(ValueError, match=r'or compute .*, predict\(..., output="slope"\)\.$'):
         nns.predict(made_up(model), X[::-1], model=model)
 
 

@@ -155,3 +155,20 @@ def test_variables_beside_a_wide_network_leave_it_to_nuts():
     with nns.wide_mlp(X, X[:, 0], hidden=(256,)) as model:
         pm.HalfNormal("apart")
     assert assigned(model, nns.PCNL) == set()
+
+
+@pytest.mark.parametrize("as_normal", [False, True])
+def test_explain_says_how_heavy_tails_of_a_layer_are_drawn_by_gibbs(as_normal):
+    """Written as it says, the same model has no variable that NUTS draws."""
+    X = np.random.default_rng(0).normal(size=(20, 2))
+    with pm.Model() as model:
+        Z = pm.Normal("Z", X @ pm.Normal("W", shape=(2, 3)), 0.3)
+        mean = pm.Normal("H", pm.math.maximum(Z, 0), 0.3) @ pm.Normal("v", shape=3)
+        if as_normal:
+            lam = pm.Gamma("lam", 2, 2, shape=20)
+            pm.Normal("y", mean, 0.5 / pm.math.sqrt(lam), observed=X[:, 0])
+        else:
+            pm.StudentT("y", 4, mean, sigma=0.5, observed=X[:, 0])
+    found = nns.explain(model)
+    said = [note for note in found.notes if note.startswith("NUTS draws what y sees")]
+    assert (len(said), len(found.beside) > 0) == (not as_normal, not as_normal)

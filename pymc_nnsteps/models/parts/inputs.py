@@ -53,8 +53,9 @@ def completed(
     missing = np.isnan(values)
     own_rows = CheckAndRaise(
         ValueError,
-        "pm.set_data has changed the number of rows, but which inputs are missing is a part of the "
-        "model: build it again.",
+        f"pm.set_data has changed the number of rows of {pm.modelcontext(None).name}, but which of "
+        "its entries are missing is a part of the model: predict new rows by nns.predict, or build "
+        "the model again to sample them.",
     )
     given: Any = own_rows(x, pt.eq(x.shape[0], len(values)))
     for j, before in regressions(missing, categories):

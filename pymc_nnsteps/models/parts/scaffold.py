@@ -6,6 +6,7 @@ those of a nested model, so that their names start with the block's.
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any, get_args
 
@@ -223,9 +224,6 @@ def _problem(
 
 BEGIN = 'a block is a part of a model: call it inside of "with pm.Model():"'
 
-OTHER_NAME = 'give this block a name of its own, such as name="g"'
-
-
 Network = Callable[[TensorVariable], TensorVariable]
 """Adds the variables of a network to the model of the context, and returns its outputs."""
 
@@ -282,7 +280,11 @@ class NetworkBlock:
         known = {name: Dim(int(length.eval())) for name, length in model.dim_lengths.items()}
         alone = rehearsed(lambda: self._outputs(network), known | self.dims)
         names = [f"{self.name}::{name}" for name in alone.named_vars]
-        check_names(model, [self.name, *names], self.dims, OTHER_NAME)
+        used = {*model.named_vars, *model.coords}
+        others = (f"{self.name}{number}" for number in count(2))
+        free = next(name for name in others if model.name_for(name) not in used)
+        advice = f'give this block a name of its own, such as name="{free}"'
+        check_names(model, [self.name, *names], self.dims, advice)
         check_dims(model, self.dims)
         if all(map(_is_data, graph_inputs([self.inputs]))):
             feature = self.stack.unit_dims[0]
