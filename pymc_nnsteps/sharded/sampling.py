@@ -148,6 +148,10 @@ RUN = "run.pickle"
 ATTEMPTS = 5
 """Maximal number of times that workers are lost between two checkpoints."""
 
+KEPT = "the same call continues from its last checkpoint."
+NOT_KEPT = "with store= a run can continue."
+LOST = "the worker of a shard was lost; with store= a run continues from its last checkpoint."
+
 
 @dataclass
 class ShardedRun:
@@ -283,8 +287,7 @@ def sample_sharded(
         run = (record and record.read()) or ShardedRun(np.random.SeedSequence(random_seed).entropy)
         progress = create_simple_progress(progressbar=progressbar)
         total = chains * (tune + draws)
-        kept = "the same call continues from its last checkpoint."
-        with progress, saying(lambda: kept if record else "with store= a run can continue."):
+        with progress, saying(lambda: KEPT if record else NOT_KEPT):
             task = progress.add_task("Sweeps over shards", completed=0, total=total)
             begins = []
             while run.chain < chains:
@@ -297,10 +300,7 @@ def sample_sharded(
                     if client is None or begins.count(begins[-1]) == ATTEMPTS:
                         raise
                     if record is None:
-                        raise RuntimeError(
-                            "the worker of a shard was lost; with store= a run continues from its "
-                            "last checkpoint."
-                        ) from lost
+                        raise RuntimeError(LOST) from lost
                     run = record.read() or ShardedRun(run.entropy)
     of_all = {
         name: np.stack([[point[name] for point in chain] for chain in run.kept])

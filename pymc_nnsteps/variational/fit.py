@@ -186,12 +186,7 @@ def fit(
     seeds = np.random.default_rng(random_seed).spawn(starts)
     plan = [(kinds[number % len(kinds)], rng) for number, rng in enumerate(seeds)]
     cores = min(positive_integer("cores", cores), starts)
-    if cores > 1:
-        context = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(cores, mp_context=context) as pool:
-            found = list(pool.map(run, *zip(*plan, strict=True)))
-    else:
-        found = _one_by_one(run, plan, schedule.sweeps, progressbar)
+    found = _fits(run, plan, cores, schedule.sweeps, progressbar)
     members = tuple(Approximation(reading, fitted) for fitted in found)
     together = Ensemble(members, float(zeta))
     return together if ensemble else together.best
@@ -250,10 +245,18 @@ def _checked(reading: Reading, batch: object) -> Batch:
     return inputs, targets
 
 
-def _one_by_one(
-    run: Run, plan: Sequence[tuple[LayerStart, np.random.Generator]], sweeps: int, progressbar: bool
+def _fits(
+    run: Run,
+    plan: Sequence[tuple[LayerStart, np.random.Generator]],
+    cores: int,
+    sweeps: int,
+    progressbar: bool,
 ) -> list[Fitted]:
-    """Fits one after the other, with a bar that shows the evidence."""
+    """Fits side by side, or one after the other with a bar that shows the evidence."""
+    if cores > 1:
+        context = multiprocessing.get_context("spawn")
+        with ProcessPoolExecutor(cores, mp_context=context) as pool:
+            return list(pool.map(run, *zip(*plan, strict=True)))
     found, progress = [], create_simple_progress(progressbar=progressbar)
     with progress:
         for number, (kind, rng) in enumerate(plan, 1):
