@@ -186,7 +186,7 @@ def sample_distributed(
         raise ValueError(f"var_names has {strange}, which the model does not have; it has {known}.")
     with writing(store):  # said before steps are compiled
         Store.require_new(location_of(store))
-        # Generators and points as pm.sample makes them, which tells nobody.
+        # Generators and points as pm.sample makes them, which it does not return.
         generators = get_random_generator(random_seed).spawn(chains)
         seeds = [generator.integers(2**30) for generator in generators]
         with COMPILING:

@@ -209,13 +209,13 @@ def _why_not_by_row(rv: TensorVariable, reason: MixesRows, n_rows: int) -> str:
     )
 
 
-def _require_sums(conditional: Conditional, told: Sequence[TensorVariable]) -> None:
-    """Check that sums over rows tell a shared draw of its children among these."""
+def _require_sums(conditional: Conditional, of_rows: Sequence[TensorVariable]) -> None:
+    """Check that sums over rows are enough for a shared draw, given its children of rows."""
     names = ", ".join(map(describe, conditional.draws))
-    for child in told:
+    for child in of_rows:
         if not isinstance(conditional, Additive):
             raise NotConjugate(
-                f"{names}: its conditional given {', '.join(map(describe, told))} is not known "
+                f"{names}: its conditional given {', '.join(map(describe, of_rows))} is not known "
                 "from sums over rows"
             )
         link = conditional.link(child, 0)
@@ -246,9 +246,9 @@ def _in_rounds(model: pm.Model, sweep: Sequence[Conditional], found: Rounds) -> 
             rounds[-1][0].append(conditional)
             continue
         changed = {rv for earlier in shared for rv in earlier.draws}
-        told, _ = found.children(model, conditional)
-        if told and isinstance(conditional, Additive):
-            _, sums = conditional.sums(pt.random.rng("rng"), told)
+        of_rows, _ = found.children(model, conditional)
+        if of_rows and isinstance(conditional, Additive):
+            _, sums = conditional.sums(pt.random.rng("rng"), of_rows)
             if not changed.isdisjoint(stated_in(sums, model.free_RVs)):
                 rounds.append(([], []))
         rounds[-1][1].append(conditional)

@@ -278,7 +278,7 @@ def sample_sharded(
         "draws": draws, "tune": tune, "chains": chains, "scan": scan, "random_seed": random_seed,
         "rows": names, "number of shards": len(shards),
     }  # fmt: skip
-    told = instructions(model, planned, names, scan)
+    instructed = instructions(model, planned, names, scan)
     with nullcontext() if store is None else writing(store):
         record = None
         if store is not None:
@@ -293,7 +293,7 @@ def sample_sharded(
             while run.chain < chains:
                 begins.append((run.chain, run.sweep))
                 try:
-                    pool = ShardPool(told, shards, client)
+                    pool = ShardPool(instructed, shards, client)
                     for done in _sweeps(run, pool, shared, (tune, draws, chains), record, every):
                         progress.update(task, completed=done)
                 except (OSError, RuntimeError) as lost:
