@@ -11,7 +11,7 @@ import pytest
 import pymc_nnsteps as nns
 from pymc_nnsteps.laws import densities, table
 from pymc_nnsteps.models.parts import likelihoods
-from pymc_nnsteps.moves import contract
+from pymc_nnsteps.moves import plan
 from pymc_nnsteps.steps.compiled import Compiled
 from tests.pages import run, sections
 from tests.zoo import regression
@@ -20,12 +20,12 @@ ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "CONTRIBUTING.md"
 TEXT = PAGE.read_text(encoding="utf-8")
 LAWS = tuple(table._TABLE)
-MOVES = dict(contract._TABLE)
+MOVES = dict(plan._TABLE)
 
 
 def test_the_recipes_run_one_after_another(capsys, monkeypatch):
     monkeypatch.setattr(table, "_TABLE", [*LAWS])
-    monkeypatch.setattr(contract, "_TABLE", {**MOVES})
+    monkeypatch.setattr(plan, "_TABLE", {**MOVES})
     monkeypatch.setattr(densities, "DENSITIES", dict(densities.DENSITIES))
     monkeypatch.setattr(likelihoods, "LIKELIHOODS", dict(likelihoods.LIKELIHOODS))
     found = sections(PAGE)
@@ -59,7 +59,7 @@ def test_the_recipe_of_a_move_sees_a_planted_error(monkeypatch):
     for right, wrong in [("1 / s_0**2 + ", ""), ("z / pt.sqrt(p)", "2 * z / pt.sqrt(p)")]:
         assert right in code
         monkeypatch.setattr(table, "_TABLE", [*LAWS])
-        monkeypatch.setattr(contract, "_TABLE", {**MOVES})
+        monkeypatch.setattr(plan, "_TABLE", {**MOVES})
         with pytest.raises(AssertionError, match="mu"):
             exec(code.replace(right, wrong), {"__name__": "recipe", "nns": nns})
 

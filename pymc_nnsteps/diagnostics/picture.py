@@ -13,8 +13,7 @@ from pymc_nnsteps.graphs.known import distribution
 from pymc_nnsteps.graphs.plain import model_to_read
 from pymc_nnsteps.graphs.search import depends_on
 from pymc_nnsteps.laws.conditional import Move
-from pymc_nnsteps.moves.contract import Options
-from pymc_nnsteps.moves.plan import Plan
+from pymc_nnsteps.moves.plan import Options, Plan
 from pymc_nnsteps.steps.explanation import planned
 
 LAYER, SCALE, OTHER = "#cfe2f3", "#d9ead3", "#fff2cc"

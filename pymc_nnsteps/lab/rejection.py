@@ -56,7 +56,7 @@ from pymc_nnsteps.graphs.shapes import refuse_random_data
 from pymc_nnsteps.graphs.values import observed_values, substitute
 from pymc_nnsteps.kernels.compiling import c_by_default, drawing, without_blas_notice
 from pymc_nnsteps.kernels.threads import one_thread
-from pymc_nnsteps.laws.entries import summed
+from pymc_nnsteps.laws.conditional import summed
 from pymc_nnsteps.laws.scales import CHILDREN, scaled_child
 from pymc_nnsteps.prediction.posterior import as_tree
 

@@ -7,21 +7,18 @@ exact and faster mixing.
 ================  ====================================================================
 module            its subject
 ================  ====================================================================
-``conditional``   the contract of a conditional
+``conditional``   the contract of a conditional, and what recognisers share
 ``gaussian``      Gaussian prior, children with affine means or logits
 ``effects``       effects of groups and all other linear terms
-``multivariate``  Gaussian vectors with covariance matrices
-``series``        Gaussian random walks and autoregressions
-``gates``         Bernoulli variables that switch a part of a mean
-``piecewise``     Gaussians behind a piecewise-linear activation, a threshold or an argmax
+``multivariate``  Gaussian vectors with covariance matrices, random walks and autoregressions
+``piecewise``     Gaussians behind an activation, a threshold or an argmax, and binary gates
 ``scales``        precisions, variances and what controls them
 ``any_scales``    scales under any other prior, and numbers that multiply what is seen
 ``pairs``         Beta, Dirichlet and Wishart priors of what children see as it is
-``entries``       the entries of a variable that a child sees, and sums over them
 ``table``         the table of laws; each module enters its own
 ``recognition``   match, find_conditionals
 ``densities``     densities of the final random draws of laws
-``verification``  comparison of laws with a model's own density
+``verification``  comparison of laws, read off their draws, with a model's own density
 ================  ====================================================================
 """
 

@@ -67,10 +67,11 @@ from pymc_nnsteps.laws.conditional import (
     require_free,
     require_given,
     require_support,
+    selected,
+    summed,
     value_of,
 )
 from pymc_nnsteps.laws.densities import DENSITIES, Array, Density, Random
-from pymc_nnsteps.laws.entries import selected, summed
 from pymc_nnsteps.laws.multivariate import inverted, location
 from pymc_nnsteps.laws.table import recognises
 

@@ -91,12 +91,13 @@ from pymc_nnsteps.laws.conditional import (
     Additive,
     Draw,
     Shapes,
+    carried,
     require_free,
     require_given,
     require_support,
+    summed,
     value_of,
 )
-from pymc_nnsteps.laws.entries import carried, summed
 from pymc_nnsteps.laws.table import recognises
 from pymc_nnsteps.random.generalized_inverse_gaussian import (
     GeneralizedInverseGaussianRV,

@@ -13,20 +13,350 @@ parameters of :math:`r` are computed with NaN for the drawn variables, so a law 
 values is detected.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+from numpy.typing import NDArray
 from pymc.logprob.utils import ParameterValueError
+from pytensor.compile.mode import Mode
+from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.replace import graph_replace
+from pytensor.graph.rewriting.basic import MergeOptimizer
+from pytensor.graph.traversal import ancestors
+from pytensor.scalar.math import Sigmoid
+from pytensor.tensor.random.basic import UniformRV
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.known import describe
+from pymc_nnsteps.graphs.search import children
 from pymc_nnsteps.graphs.shapes import shapes_of
-from pymc_nnsteps.kernels.compiling import without_blas_notice
-from pymc_nnsteps.laws.conditional import Conditional
+from pymc_nnsteps.graphs.values import natural_values
+from pymc_nnsteps.kernels.compiling import ONCE, SPECIAL_MATRICES, without_blas_notice
+from pymc_nnsteps.kernels.ops import choose_point
+from pymc_nnsteps.laws import densities
+from pymc_nnsteps.laws.conditional import Conditional, Shapes
+from pymc_nnsteps.laws.densities import Array, Density
 from pymc_nnsteps.laws.recognition import find_conditionals, recognise
-from pymc_nnsteps.laws.stated_density import QUICK, Point, StatedDensity, children_of
+from pymc_nnsteps.random.standard_normal import StandardNormalRV
+from pymc_nnsteps.random.truncated_normal import ArgmaxUtilitiesRV
+
+QUICK = Mode("py", "fast_compile").excluding(*SPECIAL_MATRICES)
+"""Compilation mode for log densities."""
+FARTHEST = 30.0
+"""Distance up to which steps on a line are compared; those of scales are of their logarithm."""
+STABLE = QUICK.including("stabilize", "specialize")
+"""Compilation mode for log densities of decisions that are almost certain."""
+
+Point = Mapping[str, NDArray[Any]]
+
+
+def children_of(model: pm.Model, rvs: Sequence[TensorVariable]) -> list[TensorVariable]:
+    """Random variables in whose parameters some variables appear."""
+    return list(dict.fromkeys(child for rv in rvs for child in children(model, rv)))
+
+
+@dataclass
+class StatedDensity:
+    """Law of a draw at a point, with its auxiliary variables held fixed."""
+
+    law: Density  # law of the array that is drawn last
+    values: Callable[[Array], list[Array]]
+    # Log Jacobian of the drawn values, and these values, as functions of the last array.
+    log_jacobian: Callable[[Array], float]
+    log_auxiliary: Callable[[Point], float]  # log density of the auxiliary variables at a point
+    # The model's log densities of the drawn variables and their children at a point.
+    log_density: Callable[[Point], list[Array]]
+    place: Callable[[list[Array]], Point]  # the point with other values of the drawn variables
+    magnitude: float = 1.0
+
+    def point_at(self, last: Array) -> Point:
+        """Point with the drawn values that follow from the last array."""
+        return self.place(self.values(last))
+
+    def both(self, last: Array) -> tuple[float, float]:
+        """Log density of the model with the auxiliary variables, and log density of the law."""
+        point = self.point_at(last)
+        parts = [float(np.sum(part)) for part in self.log_density(point)]
+        self.magnitude = max(self.magnitude, *(abs(part) for part in parts if np.isfinite(part)))
+        theirs = sum(parts) + self.log_auxiliary(point)
+        return theirs, self.law.log_density(last) - self.log_jacobian(last)
+
+    @classmethod
+    def of(
+        cls, model: pm.Model, conditional: Conditional, point: Point, rng: np.random.Generator
+    ) -> "StatedDensity":
+        """Read the law off a draw."""
+        shapes = shapes_of(model, point)
+        chain = _DrawGraph.of(model, conditional, shapes)
+        held = chain.hold(point, rng)
+        direct = children_of(model, conditional.draws)
+        terms = model.logp(vars=[*conditional.draws, *direct], jacobian=False, sum=False)
+        log_density = chain.compiled(terms, mode=STABLE)
+        place = _placing(model, conditional.draws, chain, point)
+        known: dict[Any, Any] = {
+            node.outputs[1]: pt.as_tensor(value)
+            for node, value in zip(chain.auxiliary, held, strict=True)
+        }
+        stated = [
+            chain.compiled(graph_replace(node.op.dist_params(node), known, strict=False))
+            for node in chain.auxiliary
+        ]
+
+        def log_auxiliary(point: Point) -> float:
+            return sum(
+                densities.DENSITIES[type(node.op)](value.shape, *parameters(point)).log_density(
+                    value
+                )
+                for node, value, parameters in zip(chain.auxiliary, held, stated, strict=True)
+            )
+
+        law, values, log_jacobian = _final(chain, conditional, point, known)
+        return cls(law, values, log_jacobian, log_auxiliary, log_density, place)
+
+
+@dataclass(frozen=True)
+class _DrawGraph:
+    """Random nodes of a draw, as a graph of the model's value variables."""
+
+    model: pm.Model
+    rng: Variable
+    auxiliary: list[Apply]
+    final: list[Apply]
+    values: list[Any]
+
+    @classmethod
+    def of(cls, model: pm.Model, conditional: Conditional, shapes: Shapes) -> "_DrawGraph":
+        rng = pt.random.rng("rng")
+        draw = conditional.draw(rng, shapes)
+        outputs = [draw.rng, *(draw.values[rv] for rv in conditional.draws)]
+        replaced = graph_replace(outputs, natural_values(model), strict=False)
+        graph = FunctionGraph(outputs=replaced, clone=False)
+        MergeOptimizer().rewrite(graph)
+        ends: list[Any] = list(graph.outputs)
+        current, *values = ends
+        nodes: list[Apply] = []
+        while current is not rng:
+            nodes.insert(0, current.owner)
+            current = current.owner.inputs[0]
+        n = len(nodes)
+        while n and isinstance(nodes[n - 1].op, StandardNormalRV):
+            n -= 1
+        n = n if n < len(nodes) else len(nodes) - 1
+        for rv, value in zip(conditional.draws, values, strict=True):
+            assert value.dtype == rv.dtype, f"{describe(rv)} is drawn as {value.dtype}"
+        return cls(model, rng, nodes[:n], nodes[n:], values)
+
+    def compiled(
+        self, outputs: Sequence[Variable], *others: Variable, mode: Mode = ONCE
+    ) -> Callable[..., list[Array]]:
+        """Compile expressions as a function of a point and of other variables."""
+        names = list(self.model.value_vars)
+        function = pytensor.function(
+            [*names, *others], list(outputs), mode=mode, on_unused_input="ignore"
+        )
+
+        def evaluate(point: Point, *given: Any) -> list[Array]:
+            results: list[Array] = function(*(point[v.name] for v in names), *given)
+            return results
+
+        return evaluate
+
+    def given(self, replace: Mapping[Any, Any]) -> list[Any]:
+        """Drawn values, with variables replaced."""
+        return list(graph_replace(self.values, dict(replace), strict=False))
+
+    def sizes(self, point: Point) -> list[tuple[int, ...]]:
+        """Shapes of the arrays that are drawn last."""
+        drawn = [node.outputs[1] for node in self.final]
+        draw = self.compiled(drawn, self.rng)
+        return [part.shape for part in draw(point, np.random.default_rng(0))]
+
+    def hold(self, point: Point, rng: np.random.Generator) -> list[Array]:
+        """Draw the auxiliary variables."""
+        if not self.auxiliary:
+            return []
+        drawn = [node.outputs[1] for node in self.auxiliary]
+        return self.compiled(drawn, self.rng)(point, rng)
+
+
+def _placing(
+    model: pm.Model, rvs: Sequence[TensorVariable], chain: _DrawGraph, point: Point
+) -> Callable[[list[Array]], Point]:
+    """Function that puts natural values of variables in a point, with the model's transforms."""
+    naturals = [rv.type() for rv in rvs]
+    current = natural_values(model)
+    placed = []
+    for rv, natural in zip(rvs, naturals, strict=True):
+        transform = model.rvs_to_transforms[rv]
+        if transform is not None:
+            inputs = graph_replace(rv.owner.inputs, current, strict=False)
+            natural = transform.forward(natural, *inputs)
+        placed.append(natural)
+    function = chain.compiled(placed, *naturals)
+    names = [model.rvs_to_values[rv].name for rv in rvs]
+
+    def place(values: list[Array]) -> Point:
+        typed = [np.asarray(v, rv.dtype) for v, rv in zip(values, rvs, strict=True)]
+        return {**point, **dict(zip(names, function(point, *typed), strict=True))}
+
+    return place
+
+
+Final = tuple[Density, Callable[[Array], list[Array]], Callable[[Array], float]]
+
+
+def _final(
+    chain: _DrawGraph, conditional: Conditional, point: Point, known: Mapping[Any, Any]
+) -> Final:
+    """Law of the last array, and the drawn values as functions of it."""
+    blind = dict(point)
+    for rv in conditional.draws:
+        name = chain.model.rvs_to_values[rv].name
+        if blind[name].dtype.kind == "f":
+            blind[name] = np.full_like(blind[name], np.nan)
+    if isinstance(chain.final[0].op, StandardNormalRV):
+        return _normals(chain, point, blind, known)
+    [node] = chain.final
+    chosen = next(
+        (v for v in ancestors(chain.values) if v.owner and v.owner.op == choose_point), None
+    )
+    if chosen is not None:
+        return _point_of_a_line(chain, chosen, point, known)
+    if isinstance(node.op, UniformRV):
+        return _coins(chain, node, blind, known)
+    stated = graph_replace(node.op.dist_params(node), dict(known), strict=False)
+    seen = point if isinstance(node.op, ArgmaxUtilitiesRV) else blind
+    parameters = tuple(chain.compiled(stated)(seen))
+    _require_numbers(parameters)
+    drawn: Any = node.outputs[1]
+    raw: Any = drawn.type()
+    [shape] = chain.sizes(point)
+    law = densities.DENSITIES[type(node.op)](shape, *parameters)
+    return law, *_placed(chain, raw, {**known, drawn: raw}, point)
+
+
+def _placed(
+    chain: _DrawGraph, raw: Any, replace: Mapping[Any, Any], point: Point
+) -> tuple[Callable[[Array], list[Array]], Callable[[Array], float]]:
+    """The drawn values, and the log Jacobian of the first, as functions of the last array."""
+    placed = chain.given(replace)
+    slope: Any = pt.grad(placed[0].sum(), raw)
+    values, slopes = chain.compiled(placed, raw), chain.compiled([slope], raw)
+
+    def log_jacobian(last: Array) -> float:
+        return float(np.log(np.abs(slopes(point, _typed(raw, last))[0])).sum())
+
+    return lambda last: values(point, _typed(raw, last)), log_jacobian
+
+
+def _point_of_a_line(
+    chain: _DrawGraph, chosen: Any, point: Point, known: Mapping[Any, Any]
+) -> Final:
+    """Law of a step by a lattice on a line, whose density is taken for granted."""
+    points, density_there, _ = chosen.owner.inputs
+    raw, line = chosen.type(), points.type()
+    [at] = graph_replace([density_there], {**known, points: line}, strict=False)
+    log_density = chain.compiled([at], line)
+
+    def log_density_at(last: Array) -> float:
+        there = np.full(points.type.shape, last[0], line.dtype)
+        return float(log_density(point, there)[0][0])
+
+    def sample(rng: np.random.Generator, scale: float) -> Array:
+        shift: Array = min(scale, FARTHEST) * rng.normal(size=1) / 4
+        halves = (shift / 2**n for n in range(20))
+        return next((each for each in halves if np.isfinite(log_density_at(each))), shift)
+
+    law = Density(log_density_at, sample)
+    return law, *_placed(chain, raw, {**known, chosen: raw}, point)
+
+
+def _typed(variable: Any, value: Array) -> Array:
+    typed: Array = np.asarray(value, variable.dtype)
+    return typed
+
+
+def _require_numbers(arrays: Sequence[Array]) -> None:
+    assert not any(np.isnan(array).any() for array in arrays), (
+        "its law is not a number where its own value is hidden"
+    )
+
+
+def _normals(chain: _DrawGraph, point: Point, blind: Point, known: Mapping[Any, Any]) -> Final:
+    """Law of an affine function of standard normals; zero and unit vectors give mean and factor."""
+    ends_with: list[Any] = [node.outputs[1] for node in chain.final]
+    noises = [normal.type() for normal in ends_with]
+    replace = {**known, **dict(zip(ends_with, noises, strict=True))}
+    sizes = chain.sizes(point)
+    draw = chain.compiled(chain.given(replace), *noises)
+    ends = np.cumsum([int(np.prod(size)) for size in sizes])
+
+    def drawn(noise: Array) -> list[Array]:
+        parts = np.split(noise, ends[:-1])
+        return draw(
+            blind,
+            *(
+                _typed(v, part).reshape(size)
+                for v, part, size in zip(noises, parts, sizes, strict=True)
+            ),
+        )
+
+    def flat(noise: Array) -> Array:
+        vector: Array = np.concatenate([np.ravel(part) for part in drawn(noise)]).astype(float)
+        return vector
+
+    at_zero = drawn(np.zeros(ends[-1]))
+    shapes = [value.shape for value in at_zero]
+    epsilon = max(float(np.finfo(value.dtype).eps) for value in at_zero)
+    mean = flat(np.zeros(ends[-1]))
+    factor = np.stack([flat(unit) - mean for unit in np.eye(ends[-1])], axis=1)
+    _require_numbers([mean, factor])
+
+    def log_density(vector: Array) -> float:
+        # where entries sum to zero, the factor has no full rank
+        noise = np.linalg.lstsq(factor, vector - mean, epsilon * max(factor.shape))[0]
+        return float(-0.5 * np.sum(np.square(noise)))
+
+    def sample(rng: np.random.Generator, scale: float) -> Array:
+        vector: Array = mean + factor @ (scale * rng.normal(size=factor.shape[1]))
+        return vector
+
+    def split(vector: Array) -> list[Array]:
+        cuts = np.cumsum([int(np.prod(shape)) for shape in shapes])[:-1]
+        parts = np.split(vector, cuts)
+        return [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)]
+
+    return Density(log_density, sample), split, lambda last: 0.0
+
+
+def _coins(chain: _DrawGraph, node: Apply, blind: Point, known: Mapping[Any, Any]) -> Final:
+    """Law of Bernoulli draws: uniform numbers below a probability with a logit."""
+    level: Any = node.outputs[1]
+    [probability] = {
+        v.owner.inputs[1]
+        for v in ancestors(chain.values)
+        if v.owner is not None and level in v.owner.inputs
+    }
+    assert isinstance(probability.owner.op.scalar_op, Sigmoid)
+    [logit] = chain.compiled(
+        graph_replace([probability.owner.inputs[0]], dict(known), strict=False)
+    )(blind)
+    [shape] = chain.sizes(blind)
+    _require_numbers([logit])
+
+    def sample(rng: np.random.Generator, scale: float) -> Array:
+        return rng.integers(2, size=shape).astype(float)
+
+    law = Density(lambda gates: float(np.sum(gates * logit)), sample)
+    return law, lambda gates: [gates], lambda gates: 0.0
+
 
 SCALES = (0.3, 1.0, 1.0, 3.0, 30.0, 1e3)
 """Distances from the bulk of a law, in units of its scale, at which densities are compared."""
@@ -105,27 +435,27 @@ def _compare(
     epsilon = float(np.finfo("float32" if "float32" in dtypes else "float64").eps)
     relative = (RTOL if epsilon < 1e-8 else RTOL_SINGLE) if rtol is None else rtol
     with np.errstate(all="ignore"):
-        claim = StatedDensity.of(model, conditional, point, rng)
-        reference, ours = claim.both(claim.sample(rng, 0.5))
+        stated = StatedDensity.of(model, conditional, point, rng)
+        reference, ours = stated.both(stated.law.sample(rng, 0.5))
         assert np.isfinite(ours), f"the log density of its conditional is {ours} at a draw from it"
         assert np.isfinite(reference), (
             f"the model's log density is {reference} at a draw from its conditional"
         )
         worst = 0.0
         for scale in SCALES:
-            there, ours_there = claim.both(claim.sample(rng, scale))
+            there, ours_there = stated.both(stated.law.sample(rng, scale))
             model_difference, difference = there - reference, ours_there - ours
             underflows = model_difference == -np.inf and difference < LEAST_LOG
             if difference == model_difference or underflows:
                 continue
-            size = relative * (1 + abs(model_difference)) + 450 * epsilon * claim.magnitude
+            size = relative * (1 + abs(model_difference)) + 450 * epsilon * stated.magnitude
             error = abs(difference - model_difference) / size
             assert error <= 1, (
                 f"the log density of its conditional differs by {difference} between two points, "
                 f"the model's by {model_difference}"
             )
             worst = max(worst, float(error))
-        return worst, claim.point_at(claim.sample(rng, 0.5))
+        return worst, stated.point_at(stated.law.sample(rng, 0.5))
 
 
 def _misread(model: pm.Model, conditional: Conditional, point: Point, rtol: float | None) -> str:

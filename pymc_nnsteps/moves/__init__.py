@@ -3,11 +3,10 @@
 =======================  ===============================================================
 module                   its subject
 =======================  ===============================================================
-``contract``             what a joint move is, the table of moves, the order of a sweep
+``plan``                 what a joint move is, the table of moves, the plan of a sweep
 ``marginal_likelihood``  what is seen of activations that are integrated out
 ``interwoven_gates``     weights behind gates, moved with these summed out
 ``interweaving``         weights, and kernels of convolutions, moved with their pre-activations
-``interwoven_rows``      which layers' weights are, and by which moves
 ``outgoing_weights``     weights behind a layer, without it, and units along rays with them
 ``layer_trajectories``   all weights of a layer and above it along trajectories
 ``gated_trajectories``   the same behind gates, with these summed out
@@ -18,7 +17,6 @@ module                   its subject
 ``chain``                activations of several layers, jointly
 ``rays``                 scales moved along a ray with what they scale
 ``product_rays``         factors of products moved against each other
-``plan``                 what a sweep draws, and explain
 =======================  ===============================================================
 """
 

@@ -39,7 +39,7 @@ from pymc_nnsteps.kernels.chain import LayerObservations, Layers, LayerSizes
 from pymc_nnsteps.kernels.ops import draw_chain
 from pymc_nnsteps.laws.conditional import Conditional, Draw, Group, Shapes
 from pymc_nnsteps.laws.gaussian import Gaussian, augmented, with_any_precision
-from pymc_nnsteps.moves.contract import Context, proposes
+from pymc_nnsteps.moves.plan import Context, proposes
 from pymc_nnsteps.random.standard_normal import standard_normal
 
 

@@ -61,7 +61,6 @@ half, twice this share of sweeps has a trajectory, and at least a twentieth. Whe
 the rows are moved half as often.
 
 Then :math:`\psi` is drawn given weights and global scales, whether the end is accepted or not.
-Activations must be drawn afresh before anything else is given them (:mod:`.contract` checks it).
 """
 
 from collections.abc import Mapping, Sequence
@@ -85,7 +84,6 @@ from pymc_nnsteps.kernels.ops import move_gated_layer
 from pymc_nnsteps.kernels.outgoing_weights import GaussianPrior
 from pymc_nnsteps.laws.conditional import Draw, Shapes
 from pymc_nnsteps.laws.scales import Exponents, Scale
-from pymc_nnsteps.moves.contract import Context, proposes
 from pymc_nnsteps.moves.interwoven_gates import InterwovenGates
 from pymc_nnsteps.moves.layer_trajectories import Trajectory
 from pymc_nnsteps.moves.marginal_likelihood import MarginalLikelihood
@@ -95,6 +93,7 @@ from pymc_nnsteps.moves.outgoing_weights import (
     outgoing_of,
     outputs_by_child,
 )
+from pymc_nnsteps.moves.plan import Context, proposes
 from pymc_nnsteps.moves.residual_scales import scales_of_response
 from pymc_nnsteps.random.op import uniform
 from pymc_nnsteps.random.standard_normal import standard_normal
@@ -299,7 +298,7 @@ def find_gated_trajectories(move: InterwovenGates, context: Context) -> GatedTra
     outgoing = scales.of_all(seen.members)
     if incoming is None or outgoing is None:
         return None
-    biases = biases_beside(context.model, likelihood, seen, blocks)
+    biases = biases_beside(context, likelihood, seen)
     noise = scales.of_units(likelihood.activations, likelihood.units)
     outputs = outputs_by_child(context.model, likelihood, seen)
     responses, scaled = scales.of_response(likelihood, outputs)
@@ -378,7 +377,7 @@ class _Scales:
     ) -> tuple[tuple[Variance, ...], np.ndarray]:
         """The variances of the response, and of which outputs each is that."""
         context = self.context
-        found, scaled = scales_of_response(likelihood, context.blocks, context.shapes, outputs)
+        found, scaled = scales_of_response(context, likelihood, outputs)
         variances = [
             (variance, of)
             for scale, of in zip(found, scaled, strict=False)

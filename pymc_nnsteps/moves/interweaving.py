@@ -36,8 +36,6 @@ which leaves it invariant, so that only samples which change their piece cost ac
 accepted with the ratio of Metropolis and Hastings; the proposal back is that of the pieces at
 :math:`W_a'`, with determinants. Rows are moved in turn, in several passes.
 
-X must be drawn afresh before anything else is given it (:mod:`.contract` checks it).
-
 **Kernels of a convolution** are moved likewise. A kernel is a row of weights that is seen at many
 positions of an image. Model, for a kernel :math:`w_a` at the positions q of an image n with the
 patches :math:`\tilde x`, with or without pooling by a known matrix A:
@@ -64,7 +62,7 @@ rows. Outputs are what sees the whole of an image: responses, utilities, or a de
 convolution above would see each position by outputs of its own, and is left out.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self, override
 
@@ -78,7 +76,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.gaussian.layout import Member, block_of, dense_size, prior_of, split, with_labels
 from pymc_nnsteps.gaussian.observation import Observation, evidence_of
-from pymc_nnsteps.graphs.errors import NotConjugate
+from pymc_nnsteps.graphs.errors import NotConjugate, known_or_none
 from pymc_nnsteps.graphs.known import describe, has_law
 from pymc_nnsteps.graphs.linear_terms import Length, expand, varies
 from pymc_nnsteps.graphs.piecewise_linear import PiecewiseForm
@@ -90,12 +88,13 @@ from pymc_nnsteps.kernels.ops import move_kernels, move_rows
 from pymc_nnsteps.kernels.rows import LayerWeights
 from pymc_nnsteps.laws.conditional import Conditional, Draw, Move, Shapes
 from pymc_nnsteps.laws.gaussian import Gaussian
-from pymc_nnsteps.moves.contract import Options
+from pymc_nnsteps.laws.piecewise import PiecewiseGaussian
 from pymc_nnsteps.moves.marginal_likelihood import (
     MarginalLikelihood,
     WithoutLayer,
     marginal_likelihood,
 )
+from pymc_nnsteps.moves.plan import Context, Options, proposes
 from pymc_nnsteps.network.activations import read_activation
 from pymc_nnsteps.random.op import uniform
 from pymc_nnsteps.random.standard_normal import standard_normal
@@ -442,3 +441,50 @@ def _patches(model: pm.Model, weights: Gaussian) -> TensorVariable | None:
     if any(axis not in (1, *seen.varying_axes) and n != 1 for axis, n in enumerate(shape)):
         return None
     return design_of_all(weights, channels)
+
+
+@proposes(priority=300)
+def propose_interwoven(context: Context) -> None:
+    """Propose to move weights with their pre-activations."""
+    interweave = context.options.interweave
+    if interweave is False:
+        return
+    moves: dict[TensorVariable, Interweaving] = {}
+    by_variable = {block.draws[0]: block for block in context.blocks}
+    for block in context.blocks:
+        [z, *others] = block.draws
+        if others or not isinstance(block, PiecewiseGaussian | Gaussian):
+            continue
+        if isinstance(block, PiecewiseGaussian):
+            move = context.read(z, "interwoven", _match, context, z, moves)
+        else:
+            move = known_or_none(_match, context, z, moves)
+        if move is None:
+            continue
+        a = move.likelihood.activations
+        moves[a] = move
+        if a not in context.layers:
+            draws = (*move.likelihood.before, move, *move.refreshed, block)
+            context.put(draws, at=by_variable[a], removes=(*move.refreshed[1:], block))
+    if interweave is True and not (moves or context.layers):
+        raise ValueError(
+            "interweave is True, but no pre-activations behind a piecewise-linear activation, and "
+            "no binary gates, are drawn together with their weights and activations; use "
+            '"auto".'
+        )
+    layers = {a: move.likelihood for a, move in moves.items() if a.ndim == 2}
+    context.layers = layers | context.layers
+
+
+def _match(
+    context: Context, z: TensorVariable, moves: Mapping[TensorVariable, Interweaving]
+) -> Interweaving:
+    """The move of pre-activations whose activations are in none."""
+    match = match_interweaving if z.ndim <= 2 else match_kernels
+    move = match(context.model, z, context.blocks, context.options.passes)
+    a = move.likelihood.activations
+    if a in moves:
+        raise NotConjugate(
+            f"{describe(a)} is moved together with {describe(moves[a].pre_activations)}"
+        )
+    return move.unless_slow(context.options, context.shapes)

@@ -42,9 +42,6 @@ accepted with the ratio of Metropolis and Hastings, the proposal back being that
 Bernoulli(p). Rows are moved in turn, in several passes. Where V differs between samples (below a
 layer that is seen by Polya-Gamma variables), what each sample knows of a unit is held for as many
 units at a time as fit into memory, and computed again in each pass.
-
-The activations must be drawn afresh before anything else is given them (:mod:`.contract` checks
-it).
 """
 
 from collections.abc import Sequence
@@ -65,11 +62,11 @@ from pymc_nnsteps.graphs.values import substitute_given, typed_like
 from pymc_nnsteps.kernels.interwoven_gates import GatedUnits
 from pymc_nnsteps.kernels.ops import move_gated_rows
 from pymc_nnsteps.laws.conditional import Conditional, Draw, Shapes
-from pymc_nnsteps.laws.gates import GateConditional
 from pymc_nnsteps.laws.gaussian import Gaussian, with_any_precision
-from pymc_nnsteps.moves.contract import Context, proposes
+from pymc_nnsteps.laws.piecewise import GateConditional
 from pymc_nnsteps.moves.interweaving import InterwovenRows
 from pymc_nnsteps.moves.marginal_likelihood import marginal_likelihood
+from pymc_nnsteps.moves.plan import Context, proposes
 from pymc_nnsteps.random.op import uniform
 from pymc_nnsteps.random.standard_normal import standard_normal
 

@@ -34,20 +34,16 @@ v cancel. The number of steps is uniform up to
 :data:`~pymc_nnsteps.kernels.layer_trajectories.MOST_STEPS`; their size is adapted. Before there
 are averages, nothing moves.
 
-X must be drawn afresh before anything else is given it (:mod:`.contract` checks it).
-
 References
 ----------
 Neal, *MCMC Using Hamiltonian Dynamics* (2011), sections 4.2 and 5.5.
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import override
 
 import numpy as np
-import pymc as pm
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 from pytensor.tensor.variable import TensorVariable
@@ -60,8 +56,8 @@ from pymc_nnsteps.kernels.gated_trajectories import TARGET_ACCEPT
 from pymc_nnsteps.kernels.layer_trajectories import n_averages
 from pymc_nnsteps.kernels.ops import move_layer
 from pymc_nnsteps.kernels.outgoing_weights import GaussianPrior
-from pymc_nnsteps.laws.conditional import Conditional, Draw, Move, Shapes
-from pymc_nnsteps.moves.interweaving import LONGEST_ROW
+from pymc_nnsteps.laws.conditional import Draw, Move, Shapes
+from pymc_nnsteps.moves.interweaving import LONGEST_ROW, InterwovenKernels
 from pymc_nnsteps.moves.marginal_likelihood import WithoutLayer
 from pymc_nnsteps.moves.outgoing_weights import (
     ByOutput,
@@ -69,6 +65,7 @@ from pymc_nnsteps.moves.outgoing_weights import (
     biases_beside,
     outputs_by_child,
 )
+from pymc_nnsteps.moves.plan import Context, proposes
 from pymc_nnsteps.moves.residual_scales import ResidualScale, prior_ratio, scales_of_response
 from pymc_nnsteps.random.op import uniform
 from pymc_nnsteps.random.standard_normal import standard_normal
@@ -164,19 +161,31 @@ class LayerTrajectories(Trajectory):
         return value, GaussianPrior(*prior)
 
 
-def find_trajectories(
-    model: pm.Model, outgoing: OutgoingWeights, conditionals: Sequence[Conditional], shapes: Shapes
-) -> LayerTrajectories | None:
+@proposes(priority=320)
+def propose_trajectories(context: Context) -> None:
+    """Propose trajectories of layers, after the draws of their outgoing weights."""
+    for outgoing in context.sweep if context.options.trajectories else ():
+        if isinstance(outgoing, OutgoingWeights):
+            move = context.read(
+                outgoing.draws[0], "along trajectories", find_trajectories, context, outgoing
+            )
+            context.put([outgoing] if move is None else [outgoing, move], at=outgoing)
+
+
+def find_trajectories(context: Context, outgoing: OutgoingWeights) -> LayerTrajectories | None:
     """Trajectories of a layer's weights; none if activations have an offset, or rows are long."""
     rows, weights = outgoing.rows, outgoing.outgoing
+    row_length = rows.row_length(context.shapes)
     m, units = weights.places.shape
-    if rows.activation.offset is not None or rows.row_length(shapes) > LONGEST_ROW:
+    if isinstance(rows, InterwovenKernels) or rows.activation.offset is not None:
+        return None
+    if row_length > LONGEST_ROW:
         return None
     if m > 1 and m * units > MOST_ABOVE:
         raise NotConjugate(f"{m} outputs of {units} units have more than {MOST_ABOVE} weights")
-    outputs = outputs_by_child(model, rows.likelihood, weights)
-    scales, scaled = scales_of_response(rows.likelihood, conditionals, shapes, outputs)
-    biases = biases_beside(model, rows.likelihood, weights, conditionals)
+    outputs = outputs_by_child(context.model, rows.likelihood, weights)
+    scales, scaled = scales_of_response(context, rows.likelihood, outputs)
+    biases = biases_beside(context, rows.likelihood, weights)
     draws = (
         *rows.draws,
         *outgoing.draws,
@@ -194,5 +203,5 @@ def find_trajectories(
         tuning=pt.dvector(f"step size of {name}"),
         averages=pt.dvector(f"metric of {name}"),
         n_averages=n_averages(m, len(scaled)),
-        every=math.ceil(rows.row_length(shapes) / SHORT_ROW),
+        every=math.ceil(row_length / SHORT_ROW),
     )

@@ -18,8 +18,7 @@ With the standardised noise :math:`\epsilon` held, the log density of t at :math
 
 and what further children say, of which s is the scale as well. It is stepped in by
 :mod:`pymc_nnsteps.random.lattice`. With the draw of s given z this interweaves two schemes (Yu and
-Meng, *To center or not to center*, JCGS 20, 2011). X must be drawn afresh before anything else is
-given it (:mod:`.contract` checks it).
+Meng, *To center or not to center*, JCGS 20, 2011).
 
 **Against that of the response.** A response of one output, with the same noise in all samples,
 knows the sum of both only:

@@ -68,8 +68,6 @@ for one unit after another, from the first or from the last with the same probab
 are moved as if the density of s were flat, :math:`p(s^2) \propto 1 / s`, which is a reversible
 step; it is accepted with the ratio that the prior of s has to this one (Liu, *Monte Carlo
 Strategies in Scientific Computing*, 2001, section 9.4.3).
-
-X must be drawn afresh before anything else is given it (:mod:`.contract` checks it).
 """
 
 import math
@@ -94,8 +92,9 @@ from pymc_nnsteps.kernels.outgoing_weights import GaussianPrior
 from pymc_nnsteps.kernels.rows import Above
 from pymc_nnsteps.laws.conditional import Conditional, Draw, Shapes
 from pymc_nnsteps.laws.gaussian import Gaussian
-from pymc_nnsteps.moves.interweaving import Interweaving
+from pymc_nnsteps.moves.interweaving import Interweaving, InterwovenKernels
 from pymc_nnsteps.moves.marginal_likelihood import MarginalLikelihood, WithoutLayer
+from pymc_nnsteps.moves.plan import Context, proposes
 from pymc_nnsteps.moves.residual_scales import ResidualScale, prior_ratio, scales_of_response
 from pymc_nnsteps.random.op import uniform
 from pymc_nnsteps.random.standard_normal import standard_normal
@@ -182,6 +181,15 @@ class OutgoingWeights(WithoutLayer):
         return Draw(rng, self.outgoing.values_of(value))
 
 
+@proposes(priority=310)
+def propose_outgoing(context: Context) -> None:
+    """Propose to draw the weights that see a layer, after the move of its own."""
+    for rows in context.sweep:
+        if isinstance(rows, Interweaving):
+            outgoing = find_outgoing(context.model, rows, context.blocks)
+            context.put([rows] if outgoing is None else [rows, outgoing], at=rows)
+
+
 def find_outgoing(
     model: pm.Model, rows: Interweaving, conditionals: Sequence[Conditional]
 ) -> OutgoingWeights | None:
@@ -236,19 +244,16 @@ def outputs_by_child(
 
 
 def biases_beside(
-    model: pm.Model,
-    likelihood: MarginalLikelihood,
-    outgoing: ByOutput,
-    conditionals: Sequence[Conditional],
+    context: Context, likelihood: MarginalLikelihood, outgoing: ByOutput
 ) -> ByOutput | None:
     """Numbers of which all entries of each output see one of its own, drawn as Gaussians.
 
     None where an output sees the layer times a factor: kernels are told the response divided by it.
     """
-    outputs = outputs_by_child(model, likelihood, outgoing)
+    model, outputs = context.model, outputs_by_child(context.model, likelihood, outgoing)
     if outputs is None or any(s.terms[0].factor is not None for s in likelihood.fresh.observations):
         return None
-    blocks = [c for c in conditionals if isinstance(c, Gaussian)]
+    blocks = [c for c in context.blocks if isinstance(c, Gaussian)]
     blocks.sort(key=lambda block: not set(block.draws) & set(outgoing.rvs))
     found: dict[int, tuple[Member, int]] = {}
     for child, of_rows in outputs.items():
@@ -385,20 +390,27 @@ class UnitRays(WithoutLayer):
         return Draw(rng, {rv: pt.switch(accepted, new, rv) for rv, new in values.items()})
 
 
-def find_unit_rays(
-    model: pm.Model, outgoing: OutgoingWeights, conditionals: Sequence[Conditional], shapes: Shapes
-) -> UnitRays | None:
+@proposes(priority=330)
+def propose_unit_rays(context: Context) -> None:
+    """Propose to move units along rays, after the draw of their outgoing weights."""
+    for outgoing in context.sweep if context.options.rays else ():
+        if isinstance(outgoing, OutgoingWeights):
+            rays = find_unit_rays(context, outgoing)
+            context.put([outgoing] if rays is None else [outgoing, rays], at=outgoing)
+
+
+def find_unit_rays(context: Context, outgoing: OutgoingWeights) -> UnitRays | None:
     """The move of a layer's units along rays; None if what is seen of them changes on these."""
     rows, activation = outgoing.rows, outgoing.rows.activation
     function = activation.function
-    if not rows.likelihood.has_one_output:
+    if isinstance(rows, InterwovenKernels) or not rows.likelihood.has_one_output:
         return None
     if activation.offset is not None or any(function.knots) or any(function.intercepts):
         return None
     if varies(rows.likelihood.rows.weight, [0]):
         return None
-    outputs = outputs_by_child(model, rows.likelihood, outgoing.outgoing)
-    scales, _ = scales_of_response(rows.likelihood, conditionals, shapes, outputs)
+    outputs = outputs_by_child(context.model, rows.likelihood, outgoing.outgoing)
+    scales, _ = scales_of_response(context, rows.likelihood, outputs)
     [scale] = scales or [None]
     draws = (*rows.draws, *outgoing.draws, *(() if scale is None else scale.draws))
     return UnitRays(draws, rows.likelihood, outgoing, scale)

@@ -1,22 +1,193 @@
-"""What a Gibbs sweep draws, jointly and in which order, and the table that says so."""
+"""What a joint move is, the table of moves, and the plan of a sweep.
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+A move looks at the sweep as it stands and puts draws in the place of others. The decorator
+:func:`proposes` enters it in the table with its priority. The package imports every module of this
+room, so one new file adds a move. A variable that a draw integrates out must be drawn afresh before
+anything else is given it, see :func:`check_scan`.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from html import escape
 from shutil import get_terminal_size
 from textwrap import fill
-from typing import override
+from typing import Literal, get_args, override
 
 import pandas as pd
 import pymc as pm
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_nnsteps.arguments import (
+    positive_integer,
+    require_bool,
+    require_bool_or_auto,
+    require_choice,
+)
+from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.known import describe
 from pymc_nnsteps.graphs.search import children
 from pymc_nnsteps.laws.conditional import Conditional, Move, Shapes
 from pymc_nnsteps.laws.recognition import find_conditionals
-from pymc_nnsteps.moves.contract import Context, Options, moves_in_order, order_scan
+from pymc_nnsteps.moves.marginal_likelihood import MarginalLikelihood
 from pymc_nnsteps.tables import as_text
+
+Scan = Literal["sequential", "parallel"]
+
+Choice = bool | Literal["auto"]
+"""Whether to draw jointly: always, never, or where it is quick."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a sweep is put together, see :class:`pymc_nnsteps.Gibbs`."""
+
+    scan: Scan = "sequential"
+    collapse: Choice = "auto"
+    interweave: Choice = "auto"
+    passes: int = 5
+    rays: bool = True
+    trajectories: bool = True
+
+    def __post_init__(self) -> None:
+        """Check the choices."""
+        require_choice("scan", self.scan, get_args(Scan))
+        for name in ("collapse", "interweave"):
+            require_bool_or_auto(name, getattr(self, name))
+        positive_integer("passes", self.passes)
+        for name in ("rays", "trajectories"):
+            require_bool(name, getattr(self, name))
+
+
+@dataclass
+class Context:
+    """A sweep as it stands while moves are put in, and what these know of the model."""
+
+    model: pm.Model
+    options: Options
+    shapes: Shapes
+    blocks: Sequence[Conditional]  # the conditionals as they were recognised
+    sweep: Sequence[Conditional]  # what moves have made of them
+    # Activations that moves integrate out, and what their children say of them.
+    layers: dict[TensorVariable, MarginalLikelihood] = field(default_factory=dict)
+    # Why no move has a variable that might have been expected to be in one.
+    declined: dict[TensorVariable, str] = field(default_factory=dict)
+
+    def put(
+        self,
+        draws: Sequence[Conditional],
+        at: Conditional,
+        removes: Collection[Conditional] = (),
+    ) -> None:
+        """Put draws in the place of one, without others that they make superfluous."""
+        new: list[Conditional] = []
+        for draw in self.sweep:
+            if draw is at:
+                new.extend(draws)
+            elif not any(draw is removed for removed in removes):
+                new.append(draw)
+        self.sweep = new
+
+    def read[T, **P](
+        self,
+        rv: TensorVariable,
+        moved: str,
+        find: Callable[P, T],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T | None:
+        """What is found of a move ``moved`` of a variable, or None, where the reason is kept."""
+        try:
+            return find(*args, **kwargs)
+        except NotConjugate as reason:
+            if moved == "interwoven" and self.options.interweave is True:
+                raise ValueError(
+                    f"interweave is True, but {describe(rv)} cannot be interwoven: {reason}; "
+                    'use "auto".'
+                ) from None
+            self.declined.setdefault(rv, f"not {moved}: {reason}")
+            return None
+
+
+Propose = Callable[[Context], None]
+Moves = Callable[[Context], Iterable[Conditional]]
+
+_TABLE: dict[int, Propose] = {}
+"""Functions that put moves into a sweep, by priority."""
+
+
+def proposes[P: Propose](priority: int) -> Callable[[P], P]:
+    """Enter the decorated function in the table of moves, those of lower numbers first."""
+    if priority in _TABLE:
+        raise ValueError(f"priority {priority} is that of another move; choose one beside it.")
+
+    def enter(propose: P) -> P:
+        _TABLE[priority] = propose
+        return propose
+
+    return enter
+
+
+def moves_in_order() -> list[Propose]:
+    """All moves, those of lower priority numbers first."""
+    return [_TABLE[priority] for priority in sorted(_TABLE)]
+
+
+def follows[M: Moves](priority: int) -> Callable[[M], M]:
+    """Enter a function whose moves follow when all else has been drawn, unless rays are off."""
+
+    def enter(moves: M) -> M:
+        @proposes(priority)
+        def propose(context: Context) -> None:
+            if context.options.rays:
+                context.sweep = [*context.sweep, *moves(context)]
+
+        return moves
+
+    return enter
+
+
+def order_scan(
+    conditionals: Sequence[Conditional], scan: Scan, model: pm.Model
+) -> list[Conditional]:
+    """Order conditionals: in the model's order, or "parallel" by groups, one after another."""
+    if scan == "sequential":
+        return list(conditionals)
+    return sorted(conditionals, key=lambda conditional: conditional.group(model))
+
+
+def check_scan(
+    conditionals: Sequence[Conditional], given: Sequence[Collection[TensorVariable]]
+) -> None:
+    """Check that no draw uses a variable integrated out before its fresh draw in this sweep."""
+    stale: dict[TensorVariable, Conditional] = {}
+    for conditional, conditions in zip(conditionals, given, strict=True):
+        for rv in stale.keys() & set(conditions):
+            drawn = describe(conditional.draws[0]) if conditional.draws else conditional.name
+            raise ValueError(
+                f"{drawn} is drawn given {describe(rv)}, which was "
+                f"integrated out of the draw of {describe(stale[rv].draws[0])} and has not been "
+                "drawn afresh."
+            )
+        for rv in conditional.draws:
+            stale.pop(rv, None)
+        stale.update(dict.fromkeys(conditional.integrates_out, conditional))
+    for rv, conditional in stale.items():
+        raise ValueError(
+            f"{describe(rv)} was integrated out of the draw of {describe(conditional.draws[0])} "
+            "and has not been drawn afresh when the sweep ends."
+        )
+
+
+def refreshed_after(conditionals: Sequence[Conditional]) -> list[int]:
+    """Numbers of draws after which all that was integrated out before is drawn afresh."""
+    stale: set[TensorVariable] = set()
+    found = []
+    for number, conditional in enumerate(conditionals[:-1], start=1):
+        waited = bool(stale)
+        stale = stale.difference(conditional.draws).union(conditional.integrates_out)
+        if waited and not stale:
+            found.append(number)
+    return found
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ from pymc_nnsteps.laws.any_scales import Factor
 from pymc_nnsteps.laws.effects import Effects
 from pymc_nnsteps.laws.gaussian import Gaussian, is_zero_sum, observe
 from pymc_nnsteps.laws.scales import Scaled, ScaleLaw
-from pymc_nnsteps.moves.contract import Context, proposes
+from pymc_nnsteps.moves.plan import Context, proposes
 from pymc_nnsteps.moves.rays import Degrees, Ray, find_ray, scales_of
 
 

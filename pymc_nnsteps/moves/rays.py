@@ -60,7 +60,7 @@ from pymc_nnsteps.laws.gaussian import (
     zero_sum_prior,
 )
 from pymc_nnsteps.laws.scales import Scaled, ScaleLaw
-from pymc_nnsteps.moves.contract import Context, follows
+from pymc_nnsteps.moves.plan import Context, follows
 from pymc_nnsteps.random.lattice import lattice_step
 
 WIDEST = 0.3

@@ -24,8 +24,7 @@ only). At :math:`s e^t`, with the eigenvalues :math:`\lambda_{nj}` of
 and what further children say, of which s is the scale as well. Where s is the scale of some outputs
 only, or the noise differs between samples, :math:`\log \det V_n + r_n^T V_n^{-1} r_n` is found by
 eliminating the outputs in turn, for all samples of the same noise at once. The density is stepped
-in by :mod:`pymc_nnsteps.random.lattice`, whatever the prior. X must be drawn afresh before
-anything else is given it (:mod:`.contract` checks it).
+in by :mod:`pymc_nnsteps.random.lattice`, whatever the prior.
 
 Several scales :math:`s_j`, of densities :math:`p_j`, move one after another, with
 :math:`D_n = \text{diag}(d_n)`.
@@ -79,6 +78,7 @@ from pymc_nnsteps.laws.any_scales import of_scaled
 from pymc_nnsteps.laws.conditional import Conditional, Draw, Shapes
 from pymc_nnsteps.laws.scales import Scaled, ScaleLaw
 from pymc_nnsteps.moves.marginal_likelihood import MarginalLikelihood, WithoutLayer
+from pymc_nnsteps.moves.plan import Context
 from pymc_nnsteps.random.lattice import POINTS, lattice_of, lattice_step
 from pymc_nnsteps.random.op import uniform
 
@@ -298,9 +298,8 @@ def residual_scale(
 
 
 def scales_of_response(
+    context: Context,
     likelihood: MarginalLikelihood,
-    conditionals: Sequence[Conditional],
-    shapes: Shapes,
     outputs: Mapping[TensorVariable, np.ndarray] | None,
 ) -> tuple[tuple[ResidualScale, ...], np.ndarray]:
     """Scales without other children that outputs have, and of which outputs, (max(1, k), m).
@@ -310,8 +309,8 @@ def scales_of_response(
     m = 1 if outputs is None else 1 + max(of_rows.max() for of_rows in outputs.values())
     found: list[tuple[ResidualScale, np.ndarray]] = []
     if outputs is not None and not (m == 1 and varies(likelihood.rows.weight, [0])):
-        for law in (law for law in conditionals if isinstance(law, ScaleLaw)):
-            for some in _parts(law, shapes):
+        for law in (law for law in context.blocks if isinstance(law, ScaleLaw)):
+            for some in _parts(law, context.shapes):
                 scale = known_or_none(residual_scale, likelihood, law, *some)
                 if scale is not None and not scale.of_activations and not scale.elsewhere:
                     scaled_by = [seen.child for seen in some[1]]

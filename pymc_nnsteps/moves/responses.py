@@ -40,13 +40,13 @@ from pymc_nnsteps.laws.conditional import Conditional, Shapes
 from pymc_nnsteps.laws.effects import ChildParts, Effects, largest, row_axis
 from pymc_nnsteps.laws.gaussian import BinaryObservation, Gaussian
 from pymc_nnsteps.laws.scales import ScaleLaw
-from pymc_nnsteps.moves.contract import Context, proposes
 from pymc_nnsteps.moves.marginal_likelihood import (
     MarginalLikelihood,
     marginal_likelihood,
     samples_of,
 )
 from pymc_nnsteps.moves.noise_scales import find_noise_exchange, find_noise_scale
+from pymc_nnsteps.moves.plan import Context, proposes
 from pymc_nnsteps.moves.residual_scales import (
     cover,
     find_residual_scales,

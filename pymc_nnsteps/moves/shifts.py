@@ -80,9 +80,8 @@ from pymc_nnsteps.laws.any_scales import multiplied_by
 from pymc_nnsteps.laws.conditional import Conditional, Draw, Shapes, normal_prior, require_given
 from pymc_nnsteps.laws.effects import Effects
 from pymc_nnsteps.laws.gaussian import Gaussian, augmented, gaussian_of, observe
-from pymc_nnsteps.laws.multivariate import GaussianVectors
-from pymc_nnsteps.laws.series import GaussianSeries
-from pymc_nnsteps.moves.contract import Context, follows
+from pymc_nnsteps.laws.multivariate import GaussianSeries, GaussianVectors
+from pymc_nnsteps.moves.plan import Context, follows
 from pymc_nnsteps.moves.product_rays import Product, products
 from pymc_nnsteps.random.standard_normal import standard_normal
 

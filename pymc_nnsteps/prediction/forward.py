@@ -33,7 +33,7 @@ from pymc_nnsteps.graphs.row_axes import MixesRows, Rows
 from pymc_nnsteps.graphs.rows import follow_rows, require_aligned
 from pymc_nnsteps.graphs.search import children, depends_on, parameters
 from pymc_nnsteps.graphs.shapes import length_of, shapes_of
-from pymc_nnsteps.laws.gates import match_gates
+from pymc_nnsteps.laws.piecewise import match_gates
 from pymc_nnsteps.network.layers import Gates, Layer
 from pymc_nnsteps.network.network import Network, network_of, responses_of
 from pymc_nnsteps.prediction.gaps import apart, some_rows, values_of_observed, with_gaps, without

@@ -32,8 +32,7 @@ from pymc_nnsteps.graphs.rows import follow_rows, require_aligned
 from pymc_nnsteps.graphs.search import children, depends_on, parameters, size_of, stated_in
 from pymc_nnsteps.graphs.shapes import shapes_of
 from pymc_nnsteps.laws.conditional import Additive, Conditional
-from pymc_nnsteps.moves.contract import Options, Scan
-from pymc_nnsteps.moves.plan import plan
+from pymc_nnsteps.moves.plan import Options, Scan, plan
 from pymc_nnsteps.prediction.imputation import ImputedColumn, imputations_of
 from pymc_nnsteps.prediction.row_data import columns_in
 

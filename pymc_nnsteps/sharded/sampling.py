@@ -20,7 +20,7 @@ from pymc.progress_bar import create_simple_progress
 
 from pymc_nnsteps.arguments import integer_from_zero, positive_integer, require_choice
 from pymc_nnsteps.graphs.plain import model_to_read
-from pymc_nnsteps.moves.contract import Scan
+from pymc_nnsteps.moves.plan import Scan
 from pymc_nnsteps.prediction.posterior import as_tree
 from pymc_nnsteps.runs.fingerprint import Fingerprint, RunFile, writing
 from pymc_nnsteps.runs.tasks import require_client, saying

@@ -30,7 +30,7 @@ from pymc_nnsteps.kernels.compiling import c_by_default
 from pymc_nnsteps.kernels.files import digest
 from pymc_nnsteps.kernels.threads import one_thread
 from pymc_nnsteps.laws.conditional import Additive, Conditional, Draw, Shapes
-from pymc_nnsteps.moves.contract import Scan
+from pymc_nnsteps.moves.plan import Scan
 from pymc_nnsteps.prediction.imputation import imputations_of
 from pymc_nnsteps.prediction.new_groups import group_numbers
 from pymc_nnsteps.prediction.row_data import read_rows

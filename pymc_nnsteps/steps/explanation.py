@@ -13,8 +13,7 @@ from pymc_nnsteps.graphs.plain import model_to_read
 from pymc_nnsteps.graphs.search import children, stated_in
 from pymc_nnsteps.graphs.shapes import require_fitting_data, shapes_of
 from pymc_nnsteps.laws.recognition import recognise
-from pymc_nnsteps.moves.contract import Choice, Options, Scan
-from pymc_nnsteps.moves.plan import Explanation, Plan, plan
+from pymc_nnsteps.moves.plan import Choice, Explanation, Options, Plan, Scan, plan
 from pymc_nnsteps.moves.rays import Ray
 from pymc_nnsteps.network.exchangeable import why_told_apart
 from pymc_nnsteps.steps.assignment import beside_gibbs

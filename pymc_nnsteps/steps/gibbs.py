@@ -26,8 +26,7 @@ from pymc_nnsteps.graphs.shapes import require_fitting_data, require_numbers, sh
 from pymc_nnsteps.kernels.compiling import c_by_default, without_bookkeeping
 from pymc_nnsteps.laws.conditional import Conditional
 from pymc_nnsteps.laws.recognition import recognise
-from pymc_nnsteps.moves.contract import Choice, Options, Scan, refreshed_after
-from pymc_nnsteps.moves.plan import plan
+from pymc_nnsteps.moves.plan import Choice, Options, Scan, plan, refreshed_after
 from pymc_nnsteps.steps.assignment import announce, gibbs_is_competent
 from pymc_nnsteps.steps.compiled import OfData
 from pymc_nnsteps.steps.explanation import explain

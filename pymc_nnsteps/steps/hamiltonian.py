@@ -28,7 +28,7 @@ from pymc_nnsteps.kernels.compiling import (
 from pymc_nnsteps.kernels.native import announced
 from pymc_nnsteps.kernels.trajectories import TYPES, no_u_turn, on_orbit, random_length
 from pymc_nnsteps.laws.gaussian import Gaussian
-from pymc_nnsteps.moves.contract import Choice
+from pymc_nnsteps.moves.plan import Choice
 from pymc_nnsteps.steps.assignment import hmc_is_competent
 from pymc_nnsteps.steps.compiled import OfData
 from pymc_nnsteps.steps.flat import FlatDensity, Located

@@ -30,7 +30,7 @@ from pymc_nnsteps.graphs.values import natural_values, substitute
 from pymc_nnsteps.laws.conditional import Shapes
 from pymc_nnsteps.laws.gaussian import Gaussian
 from pymc_nnsteps.laws.recognition import find_conditionals, match
-from pymc_nnsteps.moves.contract import Choice
+from pymc_nnsteps.moves.plan import Choice
 from pymc_nnsteps.steps.network_curvature import network_curvature
 
 LARGEST = 100

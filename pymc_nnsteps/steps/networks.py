@@ -44,9 +44,13 @@ from pymc_nnsteps.graphs.search import (
 )
 from pymc_nnsteps.laws.any_scales import Factor
 from pymc_nnsteps.laws.conditional import Conditional
-from pymc_nnsteps.laws.gates import GateConditional
 from pymc_nnsteps.laws.gaussian import match_gaussian
-from pymc_nnsteps.laws.piecewise import LargestUtility, PiecewiseGaussian, UtilityBehindThreshold
+from pymc_nnsteps.laws.piecewise import (
+    GateConditional,
+    LargestUtility,
+    PiecewiseGaussian,
+    UtilityBehindThreshold,
+)
 from pymc_nnsteps.laws.recognition import match
 from pymc_nnsteps.laws.scales import PRIORS, SQUARES
 from pymc_nnsteps.laws.table import laws_of

@@ -22,7 +22,7 @@ from pymc_nnsteps.graphs.search import stated_in
 from pymc_nnsteps.graphs.values import natural_values, substitute
 from pymc_nnsteps.kernels.compiling import ONCE
 from pymc_nnsteps.laws.conditional import Conditional, Move, Shapes
-from pymc_nnsteps.moves.contract import check_scan
+from pymc_nnsteps.moves.plan import check_scan
 from pymc_nnsteps.steps.compiled import PointFunction
 
 Array = np.ndarray

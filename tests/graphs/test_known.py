@@ -165,7 +165,7 @@ def test_what_bears_on_a_law():
 
 
 OF_GRAPHS = ("random", "kernels", "graphs/known.py", "laws/densities.py")
-OF_DRAWS = ("laws/stated_density.py", "graphs", *OF_GRAPHS)
+OF_DRAWS = ("laws/verification.py", "graphs", *OF_GRAPHS)
 """What looks at the operations of draws and graphs, not at the laws of a model."""
 
 

@@ -21,8 +21,7 @@ from pytensor.tensor.random.basic import UniformRV
 from pymc_nnsteps.graphs import shapes as graph_shapes
 from pymc_nnsteps.graphs.values import natural_values, substitute
 from pymc_nnsteps.kernels.compiling import ONCE
-from pymc_nnsteps.moves.contract import Options
-from pymc_nnsteps.moves.plan import plan
+from pymc_nnsteps.moves.plan import Options, plan
 from pymc_nnsteps.network.activations import logit_of
 from pymc_nnsteps.random.op import KernelRV
 from pymc_nnsteps.random.standard_normal import StandardNormalRV

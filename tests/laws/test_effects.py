@@ -18,7 +18,7 @@ from pymc_nnsteps.graphs.search import children
 from pymc_nnsteps.laws import effects
 from pymc_nnsteps.laws.recognition import find_conditionals
 from pymc_nnsteps.moves import responses
-from pymc_nnsteps.moves.contract import Context, Options
+from pymc_nnsteps.moves.plan import Context, Options
 from tests.laws.graphs import (
     assert_exact_gaussian,
     gaussian_law,

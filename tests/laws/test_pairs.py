@@ -9,7 +9,7 @@ from scipy import stats
 
 import pymc_nnsteps as nns
 from pymc_nnsteps.laws import match, multivariate, pairs, scales
-from pymc_nnsteps.laws.entries import summed
+from pymc_nnsteps.laws.conditional import summed
 from tests.cases import quick
 from tests.statistics import assert_chain_moments, assert_uniform
 from tests.steps.chains import chain

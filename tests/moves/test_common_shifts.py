@@ -7,7 +7,7 @@ import pymc as pm
 import pytest
 
 import pymc_nnsteps as nns
-from pymc_nnsteps.laws.series import GaussianSeries
+from pymc_nnsteps.laws.multivariate import GaussianSeries
 from pymc_nnsteps.moves import shifts
 from pymc_nnsteps.moves.shifts import Translation
 from tests.laws.graphs import sweep_of

@@ -10,7 +10,7 @@ import pytest
 from pymc_nnsteps.graphs.search import stated_in
 from pymc_nnsteps.laws import find_conditionals
 from pymc_nnsteps.laws.conditional import Conditional, Draw
-from pymc_nnsteps.moves.contract import check_scan, order_scan, refreshed_after
+from pymc_nnsteps.moves.plan import check_scan, order_scan, refreshed_after
 from pymc_nnsteps.steps.sweep import chain_draws
 from tests.laws.graphs import shapes_of
 
