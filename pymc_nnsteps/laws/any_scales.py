@@ -47,7 +47,7 @@ and the statistic t), adds :math:`-k q u - t e^{-m q u}`. A Normal child whose m
 :math:`a e^{e u} - \tfrac12 b e^{2 e u}` with :math:`a = h \cdot w r` and :math:`b = h \cdot w h`.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
 from operator import add
@@ -106,11 +106,6 @@ class Powers:
         """The sum at shifts u."""
         each = (coefficient * pt.exp(power * shifts) for power, coefficient in self.terms)
         return reduce(add, each, self.order * shifts)
-
-
-def total(parts: Iterable[Powers]) -> Powers:
-    """The sum of several."""
-    return reduce(add, parts, Powers(0.0))
 
 
 def of_scaled(seen: Scaled, degree: float) -> Powers:

@@ -164,8 +164,10 @@ def require_free(model: pm.Model, rv: TensorVariable) -> None:
         raise NotConjugate(f"the potential {describe(potential)} depends on it")
     direct = children(model, rv)
     for child in direct:
-        if _transform_depends_on(model, child, rv):
-            raise NotConjugate(f"the transform of child {describe(child)} depends on it")
+        if (transform := model.rvs_to_transforms.get(child)) is not None:
+            natural = transform.backward(model.rvs_to_values[child], *child.owner.inputs)
+            if depends_on(natural, {rv}, model.basic_RVs):
+                raise NotConjugate(f"the transform of child {describe(child)} depends on it")
         if child in model.observed_RVs and not is_onto(model, child, LINE):
             raise NotConjugate(f"the data of child {describe(child)} are transformed")
     for variable in (rv, *direct):
@@ -195,14 +197,6 @@ def require_given(
     """Check that parameters of a child, which have a role, do not depend on the drawn variables."""
     if any(depends_on(parameter, rvs, model.basic_RVs) for parameter in given):
         raise NotConjugate(f"{role} of child {describe(child)} depends on it")
-
-
-def _transform_depends_on(model: pm.Model, child: TensorVariable, rv: TensorVariable) -> bool:
-    transform = model.rvs_to_transforms.get(child)
-    if transform is None:
-        return False
-    natural = transform.backward(model.rvs_to_values[child], *child.owner.inputs)
-    return depends_on(natural, {rv}, model.basic_RVs)
 
 
 def normal_prior(model: pm.Model, rv: TensorVariable) -> tuple[TensorVariable, TensorVariable]:

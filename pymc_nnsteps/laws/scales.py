@@ -345,11 +345,10 @@ def _draw(rng: Variable, law: Exponents, dtype: str) -> tuple[Variable, TensorVa
 
 def is_scale(model: pm.Model, rv: TensorVariable) -> bool:
     """Whether the scale of a child depends on ``rv``."""
-    barriers = model.basic_RVs
-    roles = [(child, CHILDREN.get(kind_of(child))) for child in children(model, rv)]
     return any(
-        role is not None and depends_on(parameters(child)[role.scale], {rv}, barriers)
-        for child, role in roles
+        (role := CHILDREN.get(kind_of(child))) is not None
+        and depends_on(parameters(child)[role.scale], {rv}, model.basic_RVs)
+        for child in children(model, rv)
     )
 
 

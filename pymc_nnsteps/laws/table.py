@@ -72,28 +72,8 @@ def recognises[R: Recogniser](
 ) -> Callable[[R], R]:
     """Enter the decorated recogniser in the table.
 
-    If several recognise the same variable, the one of the lowest priority number wins.
-
-    Parameters
-    ----------
-    priority : int
-        See :class:`Law`. Those of the package are multiples of 100.
-    name, priors, children, when
-        Attributes of :class:`Law`. A collection may grow later, as the keys of a dictionary do: it
-        is read when the table is asked.
-
-    Examples
-    --------
-    >>> from pytensor.tensor.random.basic import BetaRV, GeometricRV
-    >>> from pymc_nnsteps.graphs.errors import NotConjugate
-    >>> def match_trials(model, rv):
-    ...     raise NotConjugate("not written yet")
-    >>> law = Law(150, "Beta", {BetaRV}, {GeometricRV}, match_trials)
-    >>> with pm.Model() as model:
-    ...     p = pm.Beta("p", 1, 1)
-    ...     n = pm.Geometric("n", p)
-    >>> law.is_for(model, p) and law.knows_children(model, p)
-    True
+    The arguments are attributes of :class:`Law`; priorities of the package are multiples of 100. A
+    collection may grow later, as the keys of a dictionary do: it is read when the table is asked.
     """
     if any(law.priority == priority for law in _TABLE):
         raise ValueError(f"priority {priority} is that of another law; choose a free one.")

@@ -67,18 +67,13 @@ class StatedDensity:
     """Law of a draw at a point, with its auxiliary variables held fixed."""
 
     law: Density  # law of the array that is drawn last
-    values: Callable[[Array], list[Array]]
-    # Log Jacobian of the drawn values, and these values, as functions of the last array.
+    # The point with the drawn values that follow from the last array, and their log Jacobian.
+    point_at: Callable[[Array], Point]
     log_jacobian: Callable[[Array], float]
     log_auxiliary: Callable[[Point], float]  # log density of the auxiliary variables at a point
     # The model's log densities of the drawn variables and their children at a point.
     log_density: Callable[[Point], list[Array]]
-    place: Callable[[list[Array]], Point]  # the point with other values of the drawn variables
     magnitude: float = 1.0
-
-    def point_at(self, last: Array) -> Point:
-        """Point with the drawn values that follow from the last array."""
-        return self.place(self.values(last))
 
     def both(self, last: Array) -> tuple[float, float]:
         """Log density of the model with the auxiliary variables, and log density of the law."""
@@ -118,7 +113,7 @@ class StatedDensity:
             )
 
         law, values, log_jacobian = _final(chain, conditional, point, known)
-        return cls(law, values, log_jacobian, log_auxiliary, log_density, place)
+        return cls(law, lambda last: place(values(last)), log_jacobian, log_auxiliary, log_density)
 
 
 @dataclass(frozen=True)

@@ -186,7 +186,7 @@ class GatedTrajectories(Trajectory):
             gates,
             self._row_tails(),
             *outgoing,
-            self.likelihood.above_in_part(response),
+            self.likelihood.above(response, in_part=True),
             pt.constant(self.scaled, dtype="float64"),
             self._laws(units),
             pt.dot(weights.inputs.T, weights.inputs),
@@ -280,7 +280,7 @@ def propose_gated_trajectories(context: Context) -> None:
                 move.draws[-1], "along trajectories", find_gated_trajectories, move, context
             )
             if trajectory is not None:
-                context.put((trajectory.rows, trajectory), at=move)
+                context.put([trajectory.rows, trajectory], at=move)
 
 
 def find_gated_trajectories(move: InterwovenGates, context: Context) -> GatedTrajectories | None:

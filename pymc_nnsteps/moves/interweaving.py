@@ -64,7 +64,7 @@ convolution above would see each position by outputs of its own, and is left out
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self, override
+from typing import Any, ClassVar, Self, override
 
 import numpy as np
 import pymc as pm
@@ -159,17 +159,15 @@ class Interweaving(InterwovenRows):
 
     pre_activations: TensorVariable  # one of the draws; the others are weights
     activation: PiecewiseForm  # the mean of the activations as a function of the pre-activations
+    unpooled: Gaussian | None = None  # the draw of the pre-activations that are pooled, if any are
     waits = True
+    kernel: ClassVar[Any] = move_rows
 
     @property
-    def kernel(self) -> Any:
-        """What moves the rows."""
-        return move_rows
-
-    @property
-    def refreshed(self) -> tuple[Conditional, ...]:
-        """Draws of what is integrated out."""
-        return (self.likelihood.fresh,)
+    @override
+    def integrates_out(self) -> tuple[TensorVariable, ...]:
+        unpooled = () if self.unpooled is None else self.unpooled.draws
+        return (*super().integrates_out, *unpooled)
 
     def pre_activations_by_unit(self) -> TensorVariable:
         """Shape (units, n_obs)."""
@@ -306,23 +304,7 @@ class InterwovenKernels(Interweaving):
     The inputs are patches, or pooled patches, shape (n_obs * positions, d).
     """
 
-    unpooled: Gaussian | None = None  # the draw of the pre-activations that are pooled
-
-    @property
-    @override
-    def integrates_out(self) -> tuple[TensorVariable, ...]:
-        unpooled = () if self.unpooled is None else self.unpooled.draws
-        return (*super().integrates_out, *unpooled)
-
-    @property
-    @override
-    def refreshed(self) -> tuple[Conditional, ...]:
-        return (*super().refreshed, *(() if self.unpooled is None else (self.unpooled,)))
-
-    @property
-    @override
-    def kernel(self) -> Any:
-        return move_kernels
+    kernel = move_kernels
 
     @override
     def why_slow(self, shapes: Shapes) -> str | None:
@@ -464,8 +446,8 @@ def propose_interwoven(context: Context) -> None:
         a = move.likelihood.activations
         moves[a] = move
         if a not in context.layers:
-            draws = (*move.likelihood.before, move, *move.refreshed, block)
-            context.put(draws, at=by_variable[a], removes=(*move.refreshed[1:], block))
+            draws = (*move.likelihood.before, move, move.likelihood.fresh, move.unpooled, block)
+            context.put(draws, at=by_variable[a], removes=(move.unpooled, block))
     if interweave is True and not (moves or context.layers):
         raise ValueError(
             "interweave is True, but no pre-activations behind a piecewise-linear activation, and "

@@ -123,7 +123,7 @@ class LayerTrajectories(Trajectory):
             pre,
             rows.pieces(),
             prior,
-            rows.likelihood.above_in_part(response)._replace(design=value),
+            rows.likelihood.above(response, in_part=True)._replace(design=value),
             pt.constant(self.scaled, dtype="float64"),
             pt.dot(weights.inputs.T, weights.inputs),
             self.averages,
@@ -169,7 +169,7 @@ def propose_trajectories(context: Context) -> None:
             move = context.read(
                 outgoing.draws[0], "along trajectories", find_trajectories, context, outgoing
             )
-            context.put([outgoing] if move is None else [outgoing, move], at=outgoing)
+            context.put([outgoing, move], at=outgoing)
 
 
 def find_trajectories(context: Context, outgoing: OutgoingWeights) -> LayerTrajectories | None:

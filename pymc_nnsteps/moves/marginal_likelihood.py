@@ -181,36 +181,33 @@ class MarginalLikelihood:
         return pt.reciprocal(by_label(self.layer, self.layer.precision).dimshuffle(1))
 
     @property
+    def weight_in_part(self) -> TensorVariable:
+        """Shape (n_obs, m), or (1, m) if it is the same for all samples; zero: it is not seen."""
+        return expand(self.rows.weight, {1: self.rows.design.shape[0]})
+
+    @property
     def weight(self) -> TensorVariable:
-        """Shape (n_obs, m), or (1, m) if it is the same for all samples; not zero."""
-        full = expand(self.rows.weight, {1: self.rows.design.shape[0]})
+        """The same, not zero."""
+        full = self.weight_in_part
         return pt.maximum(full, np.finfo(full.dtype).tiny)
 
-    def above(self, response: TensorVariable) -> Above[TensorVariable]:
-        """What kernels are told: what is seen, and the noise that is integrated out."""
-        return Above(self.rows.design, self.weight, response, self.variance)
-
-    def above_in_part(self, response: TensorVariable) -> Above[TensorVariable]:
-        """The same, with weights of zero where an output is not seen."""
-        weight = expand(self.rows.weight, {1: self.rows.design.shape[0]})
-        return self.above(response)._replace(weight=weight)
+    def above(self, response: TensorVariable, *, in_part: bool = False) -> Above[TensorVariable]:
+        """What is seen, ``in_part`` with weights of zero, and the noise that is integrated out."""
+        weight = self.weight_in_part if in_part else self.weight
+        return Above(self.rows.design, weight, response, self.variance)
 
     def response(self, offset: TensorVariable | None) -> TensorVariable:
         """What is seen through the design, without the part of the activations' offset."""
         response = self.rows.score / self.weight
         if offset is None:
             return response
-        of_units = self.by_sample(offset).astype(response.dtype)
+        of_units = by_label(self.layer, offset).astype(response.dtype)
         return response - pt.dot(of_units, self.rows.design.T)
 
     @property
     def residual(self) -> TensorVariable:
         """What is seen through the design, without the part of the activations' mean."""
         return self.response(self.layer.mean)
-
-    def by_sample(self, offset: TensorVariable) -> TensorVariable:
-        """What has the axes of the activations, shape (n_obs, units); n_obs may be one."""
-        return by_label(self.layer, offset)
 
 
 def samples_of(child: Child) -> TensorVariable | None:

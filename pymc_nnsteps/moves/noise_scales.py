@@ -58,7 +58,7 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_nnsteps.gaussian.groups import ChildLikelihood, CommonNoise
 from pymc_nnsteps.graphs.errors import known_or_none
 from pymc_nnsteps.graphs.known import describe, has_law
-from pymc_nnsteps.graphs.linear_terms import expand, varies
+from pymc_nnsteps.graphs.linear_terms import varies
 from pymc_nnsteps.graphs.search import children, given_any, parameters, random_in
 from pymc_nnsteps.graphs.values import substitute, typed_like
 from pymc_nnsteps.laws.any_scales import log_prior, of_scaled
@@ -128,8 +128,7 @@ def _misfit(likelihood: MarginalLikelihood) -> TensorVariable:
         _, squares, eigenvalues = along_eigenvectors(likelihood)
         return pt.true_div(squares, 1 + eigenvalues).sum()
     outputs = range(likelihood.rows.design.type.shape[0] or 0)
-    residual, weight = likelihood.residual, likelihood.rows.weight
-    weight = expand(weight, {1: len(outputs)})
+    residual, weight = likelihood.residual, likelihood.weight_in_part
     said = [ChildLikelihood(residual[:, i], weight[:, i], ()) for i in outputs]
     loadings = tuple(likelihood.rows.design[i : i + 1] for i in outputs)
     apart = CommonNoise(tuple(outputs), loadings, likelihood.variance).removed(said)

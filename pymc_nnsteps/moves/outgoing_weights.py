@@ -81,7 +81,7 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.gaussian.layout import Member
+from pymc_nnsteps.gaussian.layout import Member, by_label
 from pymc_nnsteps.gaussian.observation import Observation
 from pymc_nnsteps.graphs.linear_terms import Term, cut_links, expand, varies
 from pymc_nnsteps.graphs.search import children, depends_on, given_any
@@ -166,7 +166,7 @@ class OutgoingWeights(WithoutLayer):
     def draw(self, rng: Variable, shapes: Shapes) -> Draw:
         likelihood, rows = self.likelihood, self.rows
         pre, behind = rows.pre_activations_by_unit(), rows.activation.offset
-        offset = pt.zeros((1, 1)) if behind is None else likelihood.by_sample(behind).T
+        offset = pt.zeros((1, 1)) if behind is None else by_label(likelihood.layer, behind).T
         rng, noise = standard_normal(rng, pre.shape, "float64")
         rng, normal = standard_normal(rng, self.outgoing.places.T.shape, "float64")
         value = draw_outgoing(
@@ -187,7 +187,7 @@ def propose_outgoing(context: Context) -> None:
     for rows in context.sweep:
         if isinstance(rows, Interweaving):
             outgoing = find_outgoing(context.model, rows, context.blocks)
-            context.put([rows] if outgoing is None else [rows, outgoing], at=rows)
+            context.put([rows, outgoing], at=rows)
 
 
 def find_outgoing(
@@ -395,8 +395,7 @@ def propose_unit_rays(context: Context) -> None:
     """Propose to move units along rays, after the draw of their outgoing weights."""
     for outgoing in context.sweep if context.options.rays else ():
         if isinstance(outgoing, OutgoingWeights):
-            rays = find_unit_rays(context, outgoing)
-            context.put([outgoing] if rays is None else [outgoing, rays], at=outgoing)
+            context.put([outgoing, find_unit_rays(context, outgoing)], at=outgoing)
 
 
 def find_unit_rays(context: Context, outgoing: OutgoingWeights) -> UnitRays | None:

@@ -74,18 +74,19 @@ class Context:
 
     def put(
         self,
-        draws: Sequence[Conditional],
+        draws: Sequence[Conditional | None],
         at: Conditional,
-        removes: Collection[Conditional] = (),
+        removes: Collection[Conditional | None] = (),
     ) -> None:
-        """Put draws in the place of one, without others that they make superfluous."""
-        new: list[Conditional] = []
-        for draw in self.sweep:
-            if draw is at:
-                new.extend(draws)
-            elif not any(draw is removed for removed in removes):
-                new.append(draw)
-        self.sweep = new
+        """Put draws, if not None, in the place of one, without others made superfluous."""
+        new = [draw for draw in draws if draw is not None]
+        kept = [d for d in self.sweep if d is at or not any(d is removed for removed in removes)]
+        self.sweep = [each for draw in kept for each in (new if draw is at else [draw])]
+
+    @property
+    def integrated_out(self) -> set[TensorVariable]:
+        """Variables that some draw of the sweep integrates out."""
+        return {rv for draw in self.sweep for rv in draw.integrates_out}
 
     def read[T, **P](
         self,
@@ -125,11 +126,6 @@ def proposes[P: Propose](priority: int) -> Callable[[P], P]:
         return propose
 
     return enter
-
-
-def moves_in_order() -> list[Propose]:
-    """All moves, those of lower priority numbers first."""
-    return [_TABLE[priority] for priority in sorted(_TABLE)]
 
 
 def follows[M: Moves](priority: int) -> Callable[[M], M]:
@@ -267,8 +263,8 @@ def plan(
     """
     blocks = find_conditionals(model, rvs)
     context = Context(model, options, shapes, blocks, blocks)
-    for propose in moves_in_order():
-        propose(context)
+    for priority in sorted(_TABLE):
+        _TABLE[priority](context)
     ordered = tuple(order_scan(context.sweep, options.scan, model))
     reasons = reasons or {}
     rows: list[tuple[str, str | None, str]] = []

@@ -16,10 +16,6 @@ Meng 2011). The scale :math:`\lambda` of a goes along, so that the density of a 
 on a second ray those of b as well. Where the scales have an entry for each column of a and b, as
 where there are none, and children see the products column by column, each column has a u of its
 own.
-
-The scale of U is known from as many numbers as U has, given U, and from as many as V has, given
-the products and V: draws of both kinds suffice. On 60 x 40 ratings of 2 factors it had 11 effective
-draws of 2000, and has 1400. Rotations of the columns before add nothing to that.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -91,14 +87,8 @@ def products(
 
 def _factors(context: Context) -> Iterator[tuple[TensorVariable, list[TensorVariable]]]:
     """Factors and what they may multiply, no activations, whose means other moves take along."""
-    model = context.model
-    latent = {rv for drawn in context.sweep for rv in drawn.integrates_out}
-    linear = [
-        rv
-        for block in context.blocks
-        if isinstance(block, Gaussian | Effects)
-        for rv in block.draws
-    ]
+    model, latent = context.model, context.integrated_out
+    linear = [rv for c in context.blocks if isinstance(c, Gaussian | Effects) for rv in c.draws]
     stated = [rv for rv in linear if is_zero_sum(rv) or _has_stated_mean(model, rv)]
     for block in context.blocks:
         if isinstance(block, Factor):

@@ -47,7 +47,7 @@ from pymc_nnsteps.graphs.known import describe
 from pymc_nnsteps.graphs.search import children, given_any, parameters
 from pymc_nnsteps.graphs.shapes import lengths
 from pymc_nnsteps.graphs.values import scalar_constant, substitute_given, typed_like
-from pymc_nnsteps.laws.any_scales import Powers, of_linear, of_scaled, order_and_rate, total
+from pymc_nnsteps.laws.any_scales import Powers, of_linear, of_scaled, order_and_rate
 from pymc_nnsteps.laws.conditional import Conditional, Draw, Shapes, normal_prior
 from pymc_nnsteps.laws.effects import Effects
 from pymc_nnsteps.laws.gaussian import (
@@ -133,9 +133,9 @@ class Ray(Conditional):
         for (child, degree), observation in zip(self.linear, observations, strict=True):
             parts.append(of_linear(*self._squares(child, observation), degree))
         parts += [self._of_apart(rv) for rv in self.apart]
-        log_density = reduce(
-            add, [self._prior(rv, shifts) for rv in self.scales], total(parts)(shifts)
-        )
+        log_density = reduce(add, parts, Powers(0.0))(shifts)
+        for rv in self.scales:
+            log_density += self._prior(rv, shifts)
         return log_density.astype("float64")
 
     def _moved(self, rv: TensorVariable, shift: TensorVariable) -> TensorVariable:

@@ -64,7 +64,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.errors import NotConjugate, known_or_none
 from pymc_nnsteps.graphs.known import describe
-from pymc_nnsteps.graphs.linear_terms import Link, expand, varies
+from pymc_nnsteps.graphs.linear_terms import varies
 from pymc_nnsteps.graphs.search import given_any, parameters
 from pymc_nnsteps.graphs.values import constant_or_none, typed_like
 from pymc_nnsteps.kernels.lattice import Lattices
@@ -169,8 +169,7 @@ class ResidualScale(ScaleWithoutLayer):
         """What kernels are told of the outputs, of which some have the scale."""
         likelihood = self.likelihood.apart
         design, residual = likelihood.rows.design, likelihood.residual
-        weight = expand(likelihood.rows.weight, {1: design.shape[0]})
-        spread = pt.dot(design * likelihood.variance, design.T)
+        weight, spread = likelihood.weight_in_part, pt.dot(design * likelihood.variance, design.T)
         return [each.astype("float64") for each in (weight, residual, spread, is_scaled)]
 
 
@@ -187,7 +186,7 @@ def along_eigenvectors(
             return pt.gt(weight, 0), weight * pt.sqr(r), weight * spread
         return n_obs, weight[0] * pt.dot(r, r), weight[0] * spread[0]
     scaled = rows.design * pt.sqrt(likelihood.variance)
-    root = pt.sqrt(expand(rows.weight, {1: scaled.shape[0]}))
+    root = pt.sqrt(likelihood.weight_in_part)
     whitened = root.T * scaled
     found, vectors = eigh(pt.dot(whitened, whitened.T))
     squares = pt.sqr(pt.dot(root * residual, vectors)).sum(0)
@@ -408,45 +407,36 @@ def find_vector_scales(
     likelihood: MarginalLikelihood, conditionals: Sequence[Conditional], shapes: Shapes
 ) -> list[VectorScale]:
     """Scales of outputs, or of groups of rows, that are drawn without a layer's activations."""
-    found = [vector_scale(likelihood, c) for c in conditionals if isinstance(c, ScaleLaw)]
-    return [
-        scale
-        for scale in found
-        if scale is not None
-        and math.prod(shapes[scale.draws[0]])
-        <= (MOST_OUTPUTS if scale.groups is None else MOST_GROUPS)
-    ]
+    laws = [law for law in conditionals if isinstance(law, ScaleLaw)]
+    found = [_vector_scale(likelihood, law, shapes) for law in laws]
+    return [scale for scale in found if scale is not None]
 
 
-def vector_scale(likelihood: MarginalLikelihood, scale: ScaleLaw) -> VectorScale | None:
+def _vector_scale(
+    likelihood: MarginalLikelihood, scale: ScaleLaw, shapes: Shapes
+) -> VectorScale | None:
     """Scales of the only child of activations, without missing entries, drawn without them."""
     [rv], [seen, *others] = scale.draws, scale.scaled or (None,)
-    if seen is None or others or all(rv.type.broadcastable):
-        return None
-    if [child.child for child in likelihood.fresh.observations] != [seen.child]:
-        return None
-    if seen.form.where is not None or seen.form.picked:
-        return None
-    if not likelihood.sees_in_order or likelihood.evidence_by(seen.child).factor is not None:
-        return None
-    carried = _carried(rv, seen)
-    if carried is None:
-        return None
-    axis, link = carried
-    [samples] = likelihood.seen_by(seen.child).label_axes
-    if axis != samples:
-        if link.index is not None or varies(likelihood.rows.weight, [0]) or seen.child.ndim > 2:
-            return None
-    elif (
-        link.index is None or not likelihood.has_one_output or seen.form.term.varies_along(samples)
+    if (
+        seen is None
+        or others
+        or [child.child for child in likelihood.fresh.observations] != [seen.child]
+        or not likelihood.sees_in_order
+        or likelihood.evidence_by(seen.child).factor is not None
     ):
         return None
-    return VectorScale((rv,), likelihood, seen.form.exponent, link.index)
-
-
-def _carried(rv: TensorVariable, seen: Scaled) -> tuple[int, Link] | None:
-    """The one axis of a child along which scales differ, and how it carries them."""
-    links = [(axis, link) for axis, link in enumerate(seen.form.term.links) if link is not None]
-    long = [axis for axis, is_one in enumerate(rv.type.broadcastable) if not is_one]
-    differing = [(axis, link) for axis, link in links if link.axis in long]
-    return differing[0] if len(long) == len(differing) == 1 else None
+    form, long = seen.form, [axis for axis, one in enumerate(rv.type.broadcastable) if not one]
+    links = enumerate(form.term.links)
+    carried = [(axis, link) for axis, link in links if link is not None and link.axis in long]
+    if not len(long) == len(carried) == 1 or form.where is not None or form.picked:
+        return None
+    [(axis, link)], [samples] = carried, likelihood.seen_by(seen.child).label_axes
+    if axis == samples:
+        fits = likelihood.has_one_output and not form.term.varies_along(samples)
+        fits, most = fits and link.index is not None, MOST_GROUPS
+    else:
+        fits = not varies(likelihood.rows.weight, [0]) and seen.child.ndim <= 2
+        fits, most = fits and link.index is None, MOST_OUTPUTS
+    if not fits or math.prod(shapes[rv]) > most:
+        return None
+    return VectorScale((rv,), likelihood, form.exponent, link.index)

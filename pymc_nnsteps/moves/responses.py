@@ -79,14 +79,9 @@ def propose_responses(context: Context) -> None:
         draws = [*scales, *(move for move in (noise, effects) if move is not None)]
         if draws:
             before = () if a in context.layers else likelihood.before
-            [own] = [
-                draw for draw in context.sweep if isinstance(draw, Gaussian) and draw.draws == (a,)
-            ]
-            given = tuple(
-                draw
-                for draw in context.sweep
-                if isinstance(draw, ScaleLaw) and cover(scales, draw.draws[0], shapes)
-            )
+            [own] = [d for d in context.sweep if isinstance(d, Gaussian) and d.draws == (a,)]
+            laws = [law for law in context.sweep if isinstance(law, ScaleLaw)]
+            given = [law for law in laws if cover(scales, law.draws[0], shapes)]
             context.put((*before, *draws, likelihood.fresh), at=own, removes=given)
             moved.update(rv for draw in draws for rv in draw.draws)
     left = {rv: reason for rv, reason in declined.items() if rv not in moved}
@@ -113,20 +108,15 @@ def find_effects(
     effects = largest(model, [[rv] for rv in beside], shapes)
     if effects is None or {s.child.child for s in effects.seen} != set(children(model, a)):
         return None
-    seen_with_weights = {
-        rv
-        for drawn in conditionals
-        if given_any([likelihood.rows.design], drawn.draws)
-        for rv in drawn.draws
-    }
+    with_weights = [c for c in conditionals if given_any([likelihood.rows.design], c.draws)]
+    seen_with_weights = {rv for drawn in with_weights for rv in drawn.draws}
+    parts = [part for seen in effects.seen for part in seen.parts]
     are_biases = all(math.prod(shapes[rv]) == 1 for rv in effects.draws) or all(
-        part.index is None and part.design.type.broadcastable[0]
-        for seen in effects.seen
-        for part in seen.parts
+        part.index is None and part.design.type.broadcastable[0] for part in parts
     )
     if are_biases and seen_with_weights.issuperset(effects.draws):
         return None
-    if given_any([part.design for seen in effects.seen for part in seen.parts], [a]):
+    if given_any([part.design for part in parts], [a]):
         return None
     noise = _common_noise(likelihood, effects.seen)
     if noise is None:
@@ -208,7 +198,7 @@ def _at_mean(likelihood: MarginalLikelihood, child: Child) -> Child:
 def propose_joined_effects(context: Context) -> None:
     """Propose to draw effects with all else that is linear and not integrated out elsewhere."""
     model = context.model
-    latent = {rv for block in context.sweep for rv in block.integrates_out}
+    latent = context.integrated_out
     left = [
         block
         for block in context.sweep
