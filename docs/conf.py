@@ -13,7 +13,7 @@ from sphinx.errors import ExtensionError
 from sphinx.util import logging
 
 import pymc_nnsteps
-from pymc_nnsteps.laws.table import as_markdown
+from pymc_nnsteps.laws.conditional import as_markdown
 
 project = "pymc_nnsteps"
 author = "The pymc_nnsteps contributors"

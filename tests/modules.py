@@ -53,7 +53,6 @@ TESTED_IN = {
     "laws/test_recognition": ["laws/conditional", "steps/explanation"],
     "laws/test_pairs": ["laws/densities"],
     "laws/test_correlated_effects": ["laws/multivariate"],
-    "laws/test_gate": ["laws/table"],
     "models/test_convolutional": ["models/parts/convolutions"],
     "models/test_hierarchical": ["models/parts/groups"],
     "models/test_intermediate_noise": [

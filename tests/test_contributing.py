@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import pymc_nnsteps as nns
-from pymc_nnsteps.laws import densities, table
+from pymc_nnsteps.laws import conditional, densities
 from pymc_nnsteps.models.parts import likelihoods
 from pymc_nnsteps.moves import plan
 from pymc_nnsteps.steps.compiled import Compiled
@@ -19,12 +19,12 @@ from tests.zoo import regression
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "CONTRIBUTING.md"
 TEXT = PAGE.read_text(encoding="utf-8")
-LAWS = tuple(table._TABLE)
+LAWS = tuple(conditional._TABLE)
 MOVES = dict(plan._TABLE)
 
 
 def test_the_recipes_run_one_after_another(capsys, monkeypatch):
-    monkeypatch.setattr(table, "_TABLE", [*LAWS])
+    monkeypatch.setattr(conditional, "_TABLE", [*LAWS])
     monkeypatch.setattr(plan, "_TABLE", {**MOVES})
     monkeypatch.setattr(densities, "DENSITIES", dict(densities.DENSITIES))
     monkeypatch.setattr(likelihoods, "LIKELIHOODS", dict(likelihoods.LIKELIHOODS))
@@ -46,7 +46,7 @@ def test_the_recipe_of_a_law_sees_a_planted_error(monkeypatch):
         ("k * pt.sin(z)", "-k * pt.sin(z)"),
     ]:
         assert right in code
-        monkeypatch.setattr(table, "_TABLE", [*LAWS])
+        monkeypatch.setattr(conditional, "_TABLE", [*LAWS])
         with pytest.raises(AssertionError, match="mu"):
             exec(code.replace(right, wrong), {"__name__": "recipe"})
 
@@ -58,7 +58,7 @@ def test_the_recipe_of_a_move_sees_a_planted_error(monkeypatch):
     code = "\n".join(block.code for block in (law[0], *move)).replace("print(", "str(")
     for right, wrong in [("1 / s_0**2 + ", ""), ("z / pt.sqrt(p)", "2 * z / pt.sqrt(p)")]:
         assert right in code
-        monkeypatch.setattr(table, "_TABLE", [*LAWS])
+        monkeypatch.setattr(conditional, "_TABLE", [*LAWS])
         monkeypatch.setattr(plan, "_TABLE", {**MOVES})
         with pytest.raises(AssertionError, match="mu"):
             exec(code.replace(right, wrong), {"__name__": "recipe", "nns": nns})

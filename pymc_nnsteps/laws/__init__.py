@@ -7,7 +7,7 @@ exact and faster mixing.
 ================  ====================================================================
 module            its subject
 ================  ====================================================================
-``conditional``   the contract of a conditional, and what recognisers share
+``conditional``   the contract of a law, the table of laws, what recognisers share
 ``gaussian``      Gaussian prior, children with affine means or logits
 ``effects``       effects of groups and all other linear terms
 ``multivariate``  Gaussian vectors with covariance matrices, random walks and autoregressions
@@ -15,7 +15,6 @@ module            its subject
 ``scales``        precisions, variances and what controls them
 ``any_scales``    scales under any other prior, and numbers that multiply what is seen
 ``pairs``         Beta, Dirichlet and Wishart priors of what children see as it is
-``table``         the table of laws; each module enters its own
 ``recognition``   match, find_conditionals
 ``densities``     densities of the final random draws of laws
 ``verification``  comparison of laws, read off their draws, with a model's own density

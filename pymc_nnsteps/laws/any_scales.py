@@ -75,7 +75,14 @@ from pymc_nnsteps.graphs.known import distribution, own_support
 from pymc_nnsteps.graphs.linear_terms import Term, cut_links
 from pymc_nnsteps.graphs.search import children, parameters
 from pymc_nnsteps.graphs.values import constant_or_none, typed_like
-from pymc_nnsteps.laws.conditional import Conditional, Draw, Shapes, require_free, require_support
+from pymc_nnsteps.laws.conditional import (
+    Conditional,
+    Draw,
+    Shapes,
+    recognises,
+    require_free,
+    require_support,
+)
 from pymc_nnsteps.laws.gaussian import OBSERVED, augmented, decides_nothing, observe
 from pymc_nnsteps.laws.scales import (
     CHILDREN,
@@ -87,7 +94,6 @@ from pymc_nnsteps.laws.scales import (
     may_change,
     scaled_child,
 )
-from pymc_nnsteps.laws.table import recognises
 from pymc_nnsteps.random.lattice import lattice_step
 
 

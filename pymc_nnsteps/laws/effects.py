@@ -61,7 +61,7 @@ from pymc_nnsteps.graphs.search import children
 from pymc_nnsteps.graphs.shapes import length_of, lengths
 from pymc_nnsteps.graphs.values import typed_like
 from pymc_nnsteps.kernels.ops import refuse_lost
-from pymc_nnsteps.laws.conditional import Conditional, Draw, Shapes, normal_prior
+from pymc_nnsteps.laws.conditional import Conditional, Draw, Shapes, normal_prior, recognises
 from pymc_nnsteps.laws.gaussian import (
     OBSERVED,
     augmented,
@@ -71,7 +71,6 @@ from pymc_nnsteps.laws.gaussian import (
     zero_sum_axes,
     zero_sum_prior,
 )
-from pymc_nnsteps.laws.table import recognises
 from pymc_nnsteps.random.standard_normal import standard_normal
 
 MOST_COEFFICIENTS = 1000

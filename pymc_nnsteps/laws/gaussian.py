@@ -79,12 +79,12 @@ from pymc_nnsteps.laws.conditional import (
     Shapes,
     normal_prior,
     precision_of,
+    recognises,
     require_free,
     require_given,
     require_support,
     value_of,
 )
-from pymc_nnsteps.laws.table import recognises
 from pymc_nnsteps.network.activations import decides, logit_of
 from pymc_nnsteps.random import polya_gamma
 

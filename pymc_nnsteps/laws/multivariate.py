@@ -70,13 +70,13 @@ from pymc_nnsteps.laws.conditional import (
     Draw,
     Shapes,
     precision_of,
+    recognises,
     require_free,
     require_given,
     require_support,
     value_of,
 )
 from pymc_nnsteps.laws.gaussian import OBSERVED, augmented, cut_axes, observe
-from pymc_nnsteps.laws.table import recognises
 from pymc_nnsteps.random.standard_normal import standard_normal
 
 GAUSSIAN = (NormalRV, MvNormalRV)
@@ -119,17 +119,17 @@ class GaussianVectors(Conditional):
     """Full conditional of the vectors of a MvNormal variable, independent given the rest."""
 
     name = "multivariate Gaussian by label"
-    layout: Layout
     observations: tuple[Child, ...]
 
     @override
     def draw(self, rng: Variable, shapes: Shapes) -> Draw:
-        rv = self.layout.rv
+        [rv] = self.draws
+        layout = Layout(rv, tuple(range(rv.ndim - 1)), (rv.ndim - 1,))
         precision = precision_matrix(rv)
         linear = (precision @ _full(location(rv), rv)[..., None])[..., 0]
         for observation in self.observations:
             rng, seen = augmented(rng, observation)
-            evidence = evidence_of([self.layout], seen).in_double()
+            evidence = evidence_of([layout], seen).in_double()
             precision = precision + evidence.information()
             linear = linear + evidence.linear()
         size = lengths(rv)
@@ -144,7 +144,7 @@ class GaussianVectors(Conditional):
 
     def about_shift(self) -> tuple[TensorVariable, TensorVariable]:
         """Precision and linear part that the prior gives one vector added to all of them."""
-        rv = self.layout.rv
+        [rv] = self.draws
         precision = pt.broadcast_to(precision_matrix(rv), (*lengths(rv), lengths(rv)[-1]))
         linear = (precision @ (location(rv) - rv)[..., None])[..., 0]
         labels = tuple(range(rv.ndim - 1))
@@ -211,10 +211,8 @@ def match_multivariate(model: pm.Model, rv: TensorVariable) -> GaussianVector | 
     """Recognise a Gaussian variable whose prior or child has a covariance matrix."""
     require_free(model, rv)
     require_support(model, rv, LINE)
-    seen = _seen_by_label(model, rv)
-    if seen is not None:
-        layout = Layout(rv, tuple(range(rv.ndim - 1)), (rv.ndim - 1,))
-        return GaussianVectors((rv,), layout, seen)
+    if (seen := _seen_by_label(model, rv)) is not None:
+        return GaussianVectors((rv,), seen)
     return GaussianVector((rv,), tuple(_read(model, child, rv) for child in children(model, rv)))
 
 

@@ -64,6 +64,7 @@ from pymc_nnsteps.laws.conditional import (
     Conditional,
     Draw,
     Shapes,
+    recognises,
     require_free,
     require_given,
     require_support,
@@ -73,7 +74,6 @@ from pymc_nnsteps.laws.conditional import (
 )
 from pymc_nnsteps.laws.densities import DENSITIES, Array, Density, Random
 from pymc_nnsteps.laws.multivariate import inverted, location
-from pymc_nnsteps.laws.table import recognises
 
 Counts = Callable[..., tuple[TensorVariable, TensorVariable]]
 

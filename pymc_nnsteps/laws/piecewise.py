@@ -77,13 +77,13 @@ from pymc_nnsteps.laws.conditional import (
     Shapes,
     normal_prior,
     precision_of,
+    recognises,
     require_free,
     require_given,
     require_support,
     value_of,
 )
 from pymc_nnsteps.laws.gaussian import OBSERVED, augmented, decides_nothing, observe
-from pymc_nnsteps.laws.table import recognises
 from pymc_nnsteps.network.activations import Threshold, logit_of, read_activation, read_decision
 from pymc_nnsteps.random import argmax_utilities, piecewise_normal, truncated_normal
 from pymc_nnsteps.random.op import uniform

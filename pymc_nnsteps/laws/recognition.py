@@ -7,10 +7,9 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.errors import NotConjugate, known_or_none
 from pymc_nnsteps.graphs.known import describe, distribution
-from pymc_nnsteps.laws.conditional import Conditional
+from pymc_nnsteps.laws.conditional import Conditional, laws_of
 from pymc_nnsteps.laws.gaussian import Gaussian, match_gaussian
 from pymc_nnsteps.laws.scales import is_scale
-from pymc_nnsteps.laws.table import laws_of
 
 
 def match(model: pm.Model, rv: TensorVariable) -> Conditional:

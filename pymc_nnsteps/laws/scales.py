@@ -92,13 +92,13 @@ from pymc_nnsteps.laws.conditional import (
     Draw,
     Shapes,
     carried,
+    recognises,
     require_free,
     require_given,
     require_support,
     summed,
     value_of,
 )
-from pymc_nnsteps.laws.table import recognises
 from pymc_nnsteps.random.generalized_inverse_gaussian import (
     GeneralizedInverseGaussianRV,
     generalized_inverse_gaussian,
@@ -238,6 +238,11 @@ class Scaled:
     value: TensorVariable
     role: Role
     form: Monomial
+
+    @property
+    def is_of_all(self) -> bool:
+        """Whether all entries of the child have the scale, and none a precision of its own."""
+        return self.form.where is None and self.role.mixing is None
 
     def evidence(self, rng: Variable, rv: TensorVariable, root: int) -> tuple[Variable, Exponents]:
         """Add to the exponents of ``rv**root``; the child's own precision is drawn first."""

@@ -90,7 +90,8 @@ class StatedDensity:
         """Read the law off a draw."""
         shapes = shapes_of(model, point)
         chain = _DrawGraph.of(model, conditional, shapes)
-        held = chain.hold(point, rng)
+        drawn = [node.outputs[1] for node in chain.auxiliary]
+        held = chain.compiled(drawn, chain.rng)(point, rng) if drawn else []
         direct = children_of(model, conditional.draws)
         terms = model.logp(vars=[*conditional.draws, *direct], jacobian=False, sum=False)
         log_density = chain.compiled(terms, mode=STABLE)
@@ -172,13 +173,6 @@ class _DrawGraph:
         drawn = [node.outputs[1] for node in self.final]
         draw = self.compiled(drawn, self.rng)
         return [part.shape for part in draw(point, np.random.default_rng(0))]
-
-    def hold(self, point: Point, rng: np.random.Generator) -> list[Array]:
-        """Draw the auxiliary variables."""
-        if not self.auxiliary:
-            return []
-        drawn = [node.outputs[1] for node in self.auxiliary]
-        return self.compiled(drawn, self.rng)(point, rng)
 
 
 def _placing(

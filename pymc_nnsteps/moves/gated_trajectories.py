@@ -76,7 +76,6 @@ from pymc_nnsteps.gaussian.layout import Member, by_label, prior_of, with_labels
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.known import describe
 from pymc_nnsteps.graphs.linear_terms import concatenate, expand
-from pymc_nnsteps.graphs.search import children
 from pymc_nnsteps.graphs.values import scalar_constant, substitute, typed_like
 from pymc_nnsteps.kernels.gated_density import Laws, Tails
 from pymc_nnsteps.kernels.gated_trajectories import n_averages
@@ -125,12 +124,6 @@ class Variance:
         """Exponents of the prior of the variance."""
         prior = self.law.prior
         return prior if self.power > 0 else Exponents(-prior.nu, prior.lambda2, prior.delta2)
-
-    def law_of_shift(self) -> list[TensorVariable]:
-        """Order, and factors of the exponentials, in the density of a shift of the logarithm."""
-        value, prior = self.value, self.prior
-        parts = prior.nu, prior.delta2 / (2 * value), prior.lambda2 * value / 2
-        return [pt.broadcast_to(pt.flatten(part), value.shape) for part in parts]
 
     def shifted(self, shift: TensorVariable) -> TensorVariable:
         """The scale where the logarithm of the variance is shifted."""
@@ -220,14 +213,17 @@ class GatedTrajectories(Trajectory):
         return [(scale, place) for scale, place in every if scale is not None]
 
     def _laws(self, units: TensorVariable) -> Laws[TensorVariable]:
+        """Order, and factors of the exponentials, in densities of shifts of the logarithms."""
         n_scales, m = self.scaled.shape
         order = inverse = direct = pt.zeros(units + n_scales + 2)
         moves = pt.zeros(units + n_scales + 2 + m)
         for scale, place in self._scales(units):
-            parts = scale.law_of_shift()
-            order = order[place].set(parts[0])
-            inverse = inverse[place].set(parts[1])
-            direct = direct[place].set(parts[2])
+            value, prior = scale.value, scale.prior
+            parts = prior.nu, prior.delta2 / (2 * value), prior.lambda2 * value / 2
+            full = [pt.broadcast_to(pt.flatten(part), value.shape) for part in parts]
+            order = order[place].set(full[0])
+            inverse = inverse[place].set(full[1])
+            direct = direct[place].set(full[2])
             moves = moves[place].set(1.0)
         if self.biases is not None:
             moves = moves[units + n_scales + 2 :].set(1.0)
@@ -348,18 +344,14 @@ class _Scales:
     def of_child(self, rv: TensorVariable, child: TensorVariable | None) -> Variance | None:
         """A scale as a variance, if it has this child alone and a law that is no mixture."""
         laws = [c for c in self.context.blocks if isinstance(c, Scale) and c.draws == (rv,)]
-        if not laws or laws[0].mixture is not None or laws[0].bounds is not None:
+        scaled = [seen for law in laws for seen in law.scaled]
+        if not scaled or (child is not None and [seen.child for seen in scaled] != [child]):
             return None
         [law] = laws
-        scaled = [seen.child for seen in law.scaled]
-        if not scaled or len(scaled) != len(children(self.context.model, rv)):
+        of_squares = all(seen.is_of_all and seen.role.power == 2 for seen in scaled)
+        if not of_squares or law.mixture is not None or law.bounds is not None:
             return None
-        if child is not None and scaled != [child]:
-            return None
-        for seen in law.scaled:
-            if seen.role.mixing is not None or seen.role.power != 2 or seen.form.where is not None:
-                return None
-        return Variance(law, round(2 * law.scaled[0].form.exponent))
+        return Variance(law, round(2 * scaled[0].form.exponent))
 
     def of_units(self, a: TensorVariable, axis: int) -> Variance | None:
         """The variances of a layer's noise, one for each unit."""

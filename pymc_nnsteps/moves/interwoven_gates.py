@@ -190,10 +190,11 @@ def match_interwoven_gates(
         for c in conditionals
         if isinstance(c, GateConditional) and [seen.child for seen in c.observations] == [a]
     ]
+    switched = [gates.observations[0].terms[0].whole().coefficient for gates in its_gates]
     its_weights = [
         c
         for c in conditionals
-        if isinstance(c, Gaussian) and _seen_by(a, c) and any(_switches(g, c) for g in its_gates)
+        if isinstance(c, Gaussian) and _seen_by(a, c) and given_any(switched, c.draws)
     ]
     if len(its_gates) != 1 or len(its_weights) != 1:
         raise NotConjugate(f"{describe(a)} has no gates and weights of its own")
@@ -233,12 +234,6 @@ def _seen_by(a: TensorVariable, weights: Gaussian) -> bool:
         child.child is a and isinstance(child, Observation) and child.label_axes == units
         for child in weights.observations
     )
-
-
-def _switches(gates: GateConditional, weights: Gaussian) -> bool:
-    """Whether gates switch what depends on a block."""
-    [term] = gates.observations[0].terms
-    return given_any([term.whole().coefficient], weights.draws)
 
 
 def _inputs(gates: GateConditional, weights: Gaussian) -> TensorVariable | None:

@@ -32,11 +32,7 @@ multiple of :math:`\tilde X^T \tilde X`, for v and b of each pair of outputs sum
 :math:`V_n^{-1}`, in which the units are averaged over, and nothing between w and v, where signs of
 v cancel. The number of steps is uniform up to
 :data:`~pymc_nnsteps.kernels.layer_trajectories.MOST_STEPS`; their size is adapted. Before there
-are averages, nothing moves.
-
-References
-----------
-Neal, *MCMC Using Hamiltonian Dynamics* (2011), sections 4.2 and 5.5.
+are averages, nothing moves (Neal, *MCMC Using Hamiltonian Dynamics*, 2011, sections 4.2 and 5.5).
 """
 
 import math

@@ -156,18 +156,14 @@ def find_noise_scale(
                 and not given_any([parameters(z)[0]], [s])
                 and all(s.type.broadcastable)
                 and noise.form.where is None
-                and not any(
-                    seen.role.mixing is not None
-                    or seen.form.where is not None
-                    or given_any([seen.value, *parameters(seen.child)], [a, z])
-                    for seen in elsewhere
+                and all(seen.is_of_all for seen in elsewhere)
+                and not given_any(
+                    [part for x in elsewhere for part in (x.value, *parameters(x.child))], [a, z]
                 )
             ):
                 return NoiseScale((s, z), likelihood, noise, elsewhere)
     return None
 
-
-"""Largest spacing of the points of t."""
 
 PICKED = 4
 """Number of moves in a sweep if units have a scale each."""

@@ -210,12 +210,12 @@ def find_residual_scales(
     of_few_units = n_seen >= FEW_UNITS * math.prod(shapes[a])
     scales, reasons = [], {}
     for law in (c for c in conditionals if isinstance(c, ScaleLaw)):
-        if of_few_units and all(seen.child is not a for seen in law.scaled):
-            continue
-        for some in _parts(law, shapes):
+        for entry, seen in _parts(law, shapes):
+            if of_few_units and all(each.child is not a for each in seen):
+                continue
             try:
-                scale = residual_scale(likelihood, law, *some)
-                if scale is None or (of_few_units and scale.of_activations == 0):
+                scale = residual_scale(likelihood, law, entry, seen)
+                if scale is None:
                     continue
                 limit = MOST_OUTPUTS if scale.outputs is None else MOST_BY_SAMPLE
                 if n_seen > limit * n_obs:

@@ -146,17 +146,11 @@ def _common_noise(
         some = [seen[i] for i in outputs]
         if len(known) < len(outputs) or not _indexed_alike(some):
             return None
-        if rows and not _are_dense(some, known):
+        indexed = any(part.index is not None for each in some for part in each.parts)
+        if rows and (indexed or any(varies(row, [0]) for row in known)):
             return None
         found.append(CommonNoise(tuple(outputs), tuple(known), likelihood.variance, rows))
     return tuple(found)
-
-
-def _are_dense(seen: Sequence[ChildParts], loadings: Sequence[TensorVariable]) -> bool:
-    """Whether outputs see all entries of each variable, and common noise in all rows alike."""
-    return not any(varies(row, [0]) for row in loadings) and all(
-        part.index is None for each in seen for part in each.parts
-    )
 
 
 def _loadings(likelihood: MarginalLikelihood, seen: ChildParts) -> TensorVariable | None:
@@ -171,13 +165,11 @@ def _loadings(likelihood: MarginalLikelihood, seen: ChildParts) -> TensorVariabl
 def _indexed_alike(seen: Sequence[ChildParts]) -> bool:
     """Whether all see each variable by the same index."""
     first, *others = ([part.index for part in each.parts] for each in seen)
-    return all(_same(*pair) for other in others for pair in zip(first, other, strict=True))
-
-
-def _same(index: TensorVariable | None, other: TensorVariable | None) -> bool:
-    if index is None or other is None:
-        return index is other
-    return equal_computations([index], [other])
+    return all(
+        a is b or (a is not None and b is not None and equal_computations([a], [b]))
+        for other in others
+        for a, b in zip(first, other, strict=True)
+    )
 
 
 def _at_mean(likelihood: MarginalLikelihood, child: Child) -> Child:

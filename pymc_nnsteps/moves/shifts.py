@@ -152,24 +152,15 @@ def _have_one_mean(model: pm.Model, rv: TensorVariable, term: Term) -> bool:
     """Whether all entries of a sum have the same mean: of all sums, or an entry of a variable."""
     mean = parameters(rv)[0]
     varying = [axis for axis, one in enumerate(mean.type.broadcastable) if not one]
-    if not term.linked_axes.issuperset(varying):
-        return False
-    return not varying or any(
-        _carries(mean, mu, varying) and _is_stated(model, mu)
-        for mu in stated_in([mean], model.free_RVs)
-    )
-
-
-def _carries(mean: TensorVariable, mu: TensorVariable, axes: Collection[int]) -> bool:
-    """Whether axes of a mean are axes of a variable, entry by entry."""
-    form = known_or_none(affine, mean, {mu})
-    return form is not None and all(form.terms[mu].links[axis] is not None for axis in axes)
-
-
-def _is_stated(model: pm.Model, mu: TensorVariable) -> bool:
-    """Whether the mean of a variable is the same for all entries, or depends on no variable."""
-    mean = parameters(mu)[0]
-    return all(mean.type.broadcastable) or not stated_in([mean], model.free_RVs)
+    if not varying or not term.linked_axes.issuperset(varying):
+        return not varying
+    for mu in stated_in([mean], model.free_RVs):
+        form, own = known_or_none(affine, mean, {mu}), parameters(mu)[0]
+        carried = form is not None and all(form.terms[mu].links[axis] for axis in varying)
+        # The mean of mu is itself the same for all its entries, or no variable.
+        if carried and (all(own.type.broadcastable) or not stated_in([own], model.free_RVs)):
+            return True
+    return False
 
 
 def shift_of(
@@ -177,7 +168,6 @@ def shift_of(
 ) -> Shift:
     """The joint draw of variables that shifts the effects whose means they are."""
     moved: list[TensorVariable] = []
-    below: set[TensorVariable] = set()
     for rv in model.free_RVs:
         if rv in effects and any(rv in children(model, mean) for mean in [*rvs, *moved]):
             moved.append(rv)
@@ -186,8 +176,7 @@ def shift_of(
         mean, _ = normal_prior(model, rv)
         require_given(model, rv, "the scale", parameters(rv)[1:], [*rvs, *moved])
         deviations = deviations.of(rv, mean)
-    for rv in [*rvs, *moved]:
-        below.update(child for child in children(model, rv) if child not in moved)
+    below = {child for rv in [*rvs, *moved] for child in children(model, rv)}.difference(moved)
     observations = [
         observe(model, child, rvs, deviations) for child in model.basic_RVs if child in below
     ]

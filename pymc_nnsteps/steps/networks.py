@@ -43,7 +43,7 @@ from pymc_nnsteps.graphs.search import (
     stated_in,
 )
 from pymc_nnsteps.laws.any_scales import Factor
-from pymc_nnsteps.laws.conditional import Conditional
+from pymc_nnsteps.laws.conditional import Conditional, laws_of
 from pymc_nnsteps.laws.gaussian import match_gaussian
 from pymc_nnsteps.laws.piecewise import (
     GateConditional,
@@ -53,7 +53,6 @@ from pymc_nnsteps.laws.piecewise import (
 )
 from pymc_nnsteps.laws.recognition import match
 from pymc_nnsteps.laws.scales import PRIORS, SQUARES
-from pymc_nnsteps.laws.table import laws_of
 from pymc_nnsteps.network.exchangeable import ExchangeableUnits, exchangeable_units
 from pymc_nnsteps.network.functional import functional_networks, wide_network
 from pymc_nnsteps.prediction.imputation import imputations_of

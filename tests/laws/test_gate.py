@@ -7,7 +7,7 @@ from pymc.distributions.transforms import Interval, Ordered, log
 from pytensor.tensor.random.basic import NormalRV
 
 from pymc_nnsteps.graphs.errors import NotConjugate
-from pymc_nnsteps.laws import table
+from pymc_nnsteps.laws import conditional
 from pymc_nnsteps.laws.recognition import match, recognise
 from tests.graphs.foreign import Inheriting, NoisyBernoulli, Tempered
 from tests.zoo import ZOO
@@ -58,7 +58,7 @@ def test_data_that_are_transformed():
 def test_a_law_of_other_children_is_for_its_reason_only():
     """Where a recogniser would draw nevertheless."""
     model = children_of_mu(lambda mu: pm.Poisson("y", pm.math.exp(mu), observed=[1]))
-    law = table.Law(0, "none", {NormalRV}, {NormalRV}, lambda model, rv: None)
+    law = conditional.Law(0, "none", {NormalRV}, {NormalRV}, lambda model, rv: None)
     with pytest.raises(NotConjugate, match="child y is Poisson"):
         law.recognise(model, model["mu"])
 
@@ -67,19 +67,19 @@ def test_laws_are_asked_by_priority(monkeypatch):
     """Whatever their files are called; two of one priority would be asked as they come."""
     model = children_of_mu(lambda mu: pm.Normal("y", mu, observed=[1.0]))
     law = match(model, model["mu"])
-    monkeypatch.setattr(table, "_TABLE", table._TABLE[::-1])
-    priorities = [each.priority for each in table.laws_of(model, model["mu"])]
+    monkeypatch.setattr(conditional, "_TABLE", conditional._TABLE[::-1])
+    priorities = [each.priority for each in conditional.laws_of(model, model["mu"])]
     assert len(priorities) > 1
     assert priorities == sorted(priorities)
     assert match(model, model["mu"]).name == law.name
     with pytest.raises(ValueError, match="priority 100 is that of another law"):
-        table.recognises(100, "Gaussian", {NormalRV}, {NormalRV})
+        conditional.recognises(100, "Gaussian", {NormalRV}, {NormalRV})
 
 
 def test_the_page_of_laws_lists_all():
-    page = table.as_markdown()
-    assert page.count("\n") == 2 + len(table._TABLE)
-    for law in table._TABLE:
+    page = conditional.as_markdown()
+    assert page.count("\n") == 2 + len(conditional._TABLE)
+    for law in conditional._TABLE:
         assert f"| {law.name} |" in page
     assert "| Beta | Bernoulli, Binomial, Geometric, NegativeBinomial | Beta |" in page
 

@@ -6,7 +6,7 @@ import pytest
 
 import pymc_nnsteps as nns
 from pymc_nnsteps.kernels.bands import draw_tridiagonal
-from pymc_nnsteps.laws import match, series
+from pymc_nnsteps.laws import match, multivariate
 
 RNG = np.random.default_rng(8)
 
@@ -39,12 +39,12 @@ def test_laws_are_those_of_the_model(monkeypatch):
     assert [row[:2] for row in rows] == [
         (name, "Gaussian series") for name in ("walk", "walks", "ar", "ars")
     ]
-    monkeypatch.setattr(series, "draw_tridiagonal", lambda d, a, *rest: _draw(d, -a, *rest))
+    monkeypatch.setattr(multivariate, "draw_tridiagonal", lambda d, a, *rest: _draw(d, -a, *rest))
     with pytest.raises(AssertionError, match="walk: the log density of its conditional differs"):
         nns.verify(model, random_seed=0)
 
 
-_draw = series.draw_tridiagonal
+_draw = multivariate.draw_tridiagonal
 
 
 def test_kernel():

@@ -10,7 +10,7 @@ import pytest
 from pytensor.tensor.random.basic import StudentTRV
 
 import pymc_nnsteps as nns
-from pymc_nnsteps.laws import entries, gaussian, scales
+from pymc_nnsteps.laws import conditional, gaussian, scales
 from pymc_nnsteps.laws.gaussian import BinaryObservation
 
 RNG = np.random.default_rng(3)
@@ -57,12 +57,12 @@ def test_laws_of_a_model_with_all_kinds_of_children():
 
 def _constant_entries_counted(patch):
     """What joined scales were read as once."""
-    read = entries.monomial
+    read = conditional.monomial
 
     def without_where(*given):
         return replace(read(*given), where=None)
 
-    patch.setattr(entries, "monomial", without_where)
+    patch.setattr(conditional, "monomial", without_where)
 
 
 def _dropped(kind):
