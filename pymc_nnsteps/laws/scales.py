@@ -240,7 +240,7 @@ class Scaled:
     form: Monomial
 
     @property
-    def is_of_all(self) -> bool:
+    def scales_all(self) -> bool:
         """Whether all entries of the child have the scale, and none a precision of its own."""
         return self.form.where is None and self.role.mixing is None
 

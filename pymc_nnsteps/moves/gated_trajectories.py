@@ -63,7 +63,7 @@ the rows are moved half as often.
 Then :math:`\psi` is drawn given weights and global scales, whether the end is accepted or not.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import override
 
@@ -90,10 +90,9 @@ from pymc_nnsteps.moves.outgoing_weights import (
     ByOutput,
     biases_beside,
     outgoing_of,
-    outputs_by_child,
+    scales_of_response,
 )
 from pymc_nnsteps.moves.plan import Context, proposes
-from pymc_nnsteps.moves.residual_scales import scales_of_response
 from pymc_nnsteps.random.op import uniform
 from pymc_nnsteps.random.standard_normal import standard_normal
 
@@ -296,8 +295,7 @@ def find_gated_trajectories(move: InterwovenGates, context: Context) -> GatedTra
         return None
     biases = biases_beside(context, likelihood, seen)
     noise = scales.of_units(likelihood.activations, likelihood.units)
-    outputs = outputs_by_child(context.model, likelihood, seen)
-    responses, scaled = scales.of_response(likelihood, outputs)
+    responses, scaled = scales.of_response(likelihood, seen)
     weights = (*incoming, *outgoing)
     moved = (_total_of(incoming), _total_of(outgoing), noise, *responses)
     name = describe(gates)
@@ -348,7 +346,7 @@ class _Scales:
         if not scaled or (child is not None and [seen.child for seen in scaled] != [child]):
             return None
         [law] = laws
-        of_squares = all(seen.is_of_all and seen.role.power == 2 for seen in scaled)
+        of_squares = all(seen.scales_all and seen.role.power == 2 for seen in scaled)
         if not of_squares or law.mixture is not None or law.bounds is not None:
             return None
         return Variance(law, round(2 * scaled[0].form.exponent))
@@ -365,11 +363,10 @@ class _Scales:
         return None
 
     def of_response(
-        self, likelihood: MarginalLikelihood, outputs: Mapping[TensorVariable, np.ndarray] | None
+        self, likelihood: MarginalLikelihood, outgoing: ByOutput
     ) -> tuple[tuple[Variance, ...], np.ndarray]:
         """The variances of the response, and of which outputs each is that."""
-        context = self.context
-        found, scaled = scales_of_response(context, likelihood, outputs)
+        found, scaled = scales_of_response(self.context, likelihood, outgoing)
         variances = [
             (variance, of)
             for scale, of in zip(found, scaled, strict=False)

@@ -59,10 +59,10 @@ from pymc_nnsteps.moves.outgoing_weights import (
     ByOutput,
     OutgoingWeights,
     biases_beside,
-    outputs_by_child,
+    scales_of_response,
 )
 from pymc_nnsteps.moves.plan import Context, proposes
-from pymc_nnsteps.moves.residual_scales import ResidualScale, prior_ratio, scales_of_response
+from pymc_nnsteps.moves.residual_scales import ResidualScale, prior_ratio
 from pymc_nnsteps.random.op import uniform
 from pymc_nnsteps.random.standard_normal import standard_normal
 
@@ -179,8 +179,7 @@ def find_trajectories(context: Context, outgoing: OutgoingWeights) -> LayerTraje
         return None
     if m > 1 and m * units > MOST_ABOVE:
         raise NotConjugate(f"{m} outputs of {units} units have more than {MOST_ABOVE} weights")
-    outputs = outputs_by_child(context.model, rows.likelihood, weights)
-    scales, scaled = scales_of_response(context, rows.likelihood, outputs)
+    scales, scaled = scales_of_response(context, rows.likelihood, weights)
     biases = biases_beside(context, rows.likelihood, weights)
     draws = (
         *rows.draws,

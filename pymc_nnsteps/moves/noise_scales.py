@@ -156,7 +156,7 @@ def find_noise_scale(
                 and not given_any([parameters(z)[0]], [s])
                 and all(s.type.broadcastable)
                 and noise.form.where is None
-                and all(seen.is_of_all for seen in elsewhere)
+                and all(seen.scales_all for seen in elsewhere)
                 and not given_any(
                     [part for x in elsewhere for part in (x.value, *parameters(x.child))], [a, z]
                 )

@@ -71,7 +71,7 @@ Strategies in Scientific Computing*, 2001, section 9.4.3).
 """
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import override
 
@@ -83,6 +83,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.gaussian.layout import Member, by_label
 from pymc_nnsteps.gaussian.observation import Observation
+from pymc_nnsteps.graphs.errors import known_or_none
 from pymc_nnsteps.graphs.linear_terms import Term, cut_links, expand, varies
 from pymc_nnsteps.graphs.search import children, depends_on, given_any
 from pymc_nnsteps.graphs.shapes import known_shape
@@ -92,10 +93,11 @@ from pymc_nnsteps.kernels.outgoing_weights import GaussianPrior
 from pymc_nnsteps.kernels.rows import Above
 from pymc_nnsteps.laws.conditional import Conditional, Draw, Shapes
 from pymc_nnsteps.laws.gaussian import Gaussian
+from pymc_nnsteps.laws.scales import ScaleLaw
 from pymc_nnsteps.moves.interweaving import Interweaving, InterwovenKernels
 from pymc_nnsteps.moves.marginal_likelihood import MarginalLikelihood, WithoutLayer
 from pymc_nnsteps.moves.plan import Context, proposes
-from pymc_nnsteps.moves.residual_scales import ResidualScale, prior_ratio, scales_of_response
+from pymc_nnsteps.moves.residual_scales import ResidualScale, parts_of, prior_ratio, residual_scale
 from pymc_nnsteps.random.op import uniform
 from pymc_nnsteps.random.standard_normal import standard_normal
 
@@ -241,6 +243,44 @@ def outputs_by_child(
             return None
         found[seen.child] = same.argmax(1)
     return found
+
+
+def scales_of_response(
+    context: Context, likelihood: MarginalLikelihood, outgoing: ByOutput
+) -> tuple[tuple[ResidualScale, ...], np.ndarray]:
+    """Scales without other children that outputs have, and of which outputs, (max(1, k), m).
+
+    Of one output, where it has the same scale for all samples; none of an output with several.
+    """
+    outputs, m = outputs_by_child(context.model, likelihood, outgoing), len(outgoing.places)
+    found: list[tuple[ResidualScale, np.ndarray]] = []
+    if outputs is not None and not (m == 1 and varies(likelihood.rows.weight, [0])):
+        for law in (law for law in context.blocks if isinstance(law, ScaleLaw)):
+            for some in parts_of(law, context.shapes):
+                scale = known_or_none(residual_scale, likelihood, law, *some)
+                if scale is not None and not scale.of_activations and not scale.elsewhere:
+                    scaled_by = [seen.child for seen in some[1]]
+                    found.append((scale, _scaled_by(likelihood, scaled_by, outputs, m)))
+    alone = sum((scaled for _, scaled in found), np.zeros(m)) == 1
+    found = [(scale, of) for scale, of in found if of.any() and alone[of > 0].all()]
+    return tuple(scale for scale, _ in found), np.array([of for _, of in found] or [np.zeros(m)])
+
+
+def _scaled_by(
+    likelihood: MarginalLikelihood,
+    children: Sequence[TensorVariable],
+    outputs: Mapping[TensorVariable, np.ndarray],
+    m: int,
+) -> np.ndarray:
+    """One for each output of some children; none if others see one, or two a sample of it."""
+    scaled = np.zeros(m)
+    for output in range(m):
+        seen_by = [child for child, of_rows in outputs.items() if output in of_rows]
+        own = [child for child in seen_by if child in children]
+        if own and not (own == seen_by and likelihood.are_apart(own)):
+            return np.zeros(m)
+        scaled[output] = bool(own)
+    return scaled
 
 
 def biases_beside(
@@ -408,8 +448,7 @@ def find_unit_rays(context: Context, outgoing: OutgoingWeights) -> UnitRays | No
         return None
     if varies(rows.likelihood.rows.weight, [0]):
         return None
-    outputs = outputs_by_child(context.model, rows.likelihood, outgoing.outgoing)
-    scales, _ = scales_of_response(context, rows.likelihood, outputs)
+    scales, _ = scales_of_response(context, rows.likelihood, outgoing.outgoing)
     [scale] = scales or [None]
     draws = (*rows.draws, *outgoing.draws, *(() if scale is None else scale.draws))
     return UnitRays(draws, rows.likelihood, outgoing, scale)

@@ -50,19 +50,18 @@ a matrix of rank one after each. Sums of products of residuals are all that is n
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import override
 
-import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 from pytensor.tensor.linalg import eigh
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.graphs.errors import NotConjugate, known_or_none
+from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.known import describe
 from pymc_nnsteps.graphs.linear_terms import varies
 from pymc_nnsteps.graphs.search import given_any, parameters
@@ -78,7 +77,6 @@ from pymc_nnsteps.laws.any_scales import of_scaled
 from pymc_nnsteps.laws.conditional import Conditional, Draw, Shapes
 from pymc_nnsteps.laws.scales import Scaled, ScaleLaw
 from pymc_nnsteps.moves.marginal_likelihood import MarginalLikelihood, WithoutLayer
-from pymc_nnsteps.moves.plan import Context
 from pymc_nnsteps.random.lattice import POINTS, lattice_of, lattice_step
 from pymc_nnsteps.random.op import uniform
 
@@ -210,7 +208,7 @@ def find_residual_scales(
     of_few_units = n_seen >= FEW_UNITS * math.prod(shapes[a])
     scales, reasons = [], {}
     for law in (c for c in conditionals if isinstance(c, ScaleLaw)):
-        for entry, seen in _parts(law, shapes):
+        for entry, seen in parts_of(law, shapes):
             if of_few_units and all(each.child is not a for each in seen):
                 continue
             try:
@@ -230,7 +228,7 @@ def find_residual_scales(
     return first + [scale for scale in scales if not scale.is_of_all]
 
 
-def _parts(scale: ScaleLaw, shapes: Shapes) -> list[tuple[tuple[int, ...], list[Scaled]]]:
+def parts_of(scale: ScaleLaw, shapes: Shapes) -> list[tuple[tuple[int, ...], list[Scaled]]]:
     """The entries of a scale that children see one each of, and these children."""
     [rv] = scale.draws
     if all(rv.type.broadcastable):
@@ -294,46 +292,6 @@ def residual_scale(
         *((rv,), likelihood, of_response, of_activations, elsewhere),
         *(own is not None or len(seen_above) == len(children), outputs, entry),
     )
-
-
-def scales_of_response(
-    context: Context,
-    likelihood: MarginalLikelihood,
-    outputs: Mapping[TensorVariable, np.ndarray] | None,
-) -> tuple[tuple[ResidualScale, ...], np.ndarray]:
-    """Scales without other children that outputs have, and of which outputs, (max(1, k), m).
-
-    Of one output, where it has the same scale for all samples; none of an output with several.
-    """
-    m = 1 if outputs is None else 1 + max(of_rows.max() for of_rows in outputs.values())
-    found: list[tuple[ResidualScale, np.ndarray]] = []
-    if outputs is not None and not (m == 1 and varies(likelihood.rows.weight, [0])):
-        for law in (law for law in context.blocks if isinstance(law, ScaleLaw)):
-            for some in _parts(law, context.shapes):
-                scale = known_or_none(residual_scale, likelihood, law, *some)
-                if scale is not None and not scale.of_activations and not scale.elsewhere:
-                    scaled_by = [seen.child for seen in some[1]]
-                    found.append((scale, _scaled_by(likelihood, scaled_by, outputs, m)))
-    alone = sum((scaled for _, scaled in found), np.zeros(m)) == 1
-    found = [(scale, of) for scale, of in found if of.any() and alone[of > 0].all()]
-    return tuple(scale for scale, _ in found), np.array([of for _, of in found] or [np.zeros(m)])
-
-
-def _scaled_by(
-    likelihood: MarginalLikelihood,
-    children: Sequence[TensorVariable],
-    outputs: Mapping[TensorVariable, np.ndarray],
-    m: int,
-) -> np.ndarray:
-    """One for each output of some children; none if others see one, or two a sample of it."""
-    scaled = np.zeros(m)
-    for output in range(m):
-        seen_by = [child for child, of_rows in outputs.items() if output in of_rows]
-        own = [child for child in seen_by if child in children]
-        if own and not (own == seen_by and likelihood.are_apart(own)):
-            return np.zeros(m)
-        scaled[output] = bool(own)
-    return scaled
 
 
 def prior_ratio(scale: ResidualScale, shift: TensorVariable) -> TensorVariable:
