@@ -66,7 +66,6 @@ TESTED_IN = {
     "models/test_bow_tie": ["models/parts/shrinkage"],
     "test_contributing": ["moves/contract"],
     "moves/test_residual_scales": ["random/lattice"],
-    "steps/test_networks": ["network/functional"],
     "laws/test_piecewise": ["network/activations"],
     "prediction/test_forward": ["prediction/blocks"],
     "prediction/test_log_likelihood": ["prediction/integration"],

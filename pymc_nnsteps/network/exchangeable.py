@@ -40,7 +40,7 @@ from pymc_nnsteps.graphs.row_axes import MixesRows, RowAxis, Rows, row_axis_of
 from pymc_nnsteps.graphs.rows import follow_rows
 from pymc_nnsteps.graphs.search import once_per_model, parameters, stated_in
 from pymc_nnsteps.graphs.values import scalar_constant
-from pymc_nnsteps.network.functional import unconstrained
+from pymc_nnsteps.network.network import unconstrained
 
 LOCATIONS: Mapping[type, int] = {NormalRV: 0, StudentTRV: 1, LaplaceRV: 0}
 """Symmetric laws, and which of their parameters they are symmetric about."""

@@ -31,12 +31,12 @@ from pymc_nnsteps.graphs.plain import plain_model
 from pymc_nnsteps.graphs.search import depends_on, once_per_model
 from pymc_nnsteps.graphs.shapes import shapes_of
 from pymc_nnsteps.kernels.compiling import without_bookkeeping
-from pymc_nnsteps.network.functional import WIDE
+from pymc_nnsteps.network.network import WIDE
 from pymc_nnsteps.steps.imputed_rows import imputed_levels, moved_by_gradients
 from pymc_nnsteps.steps.information import is_expected
-from pymc_nnsteps.steps.integrated import block_to_collapse
 from pymc_nnsteps.steps.network_curvature import NetworkCurvature, network_curvature
 from pymc_nnsteps.steps.networks import has_law, needs_gibbs, networks_of
+from pymc_nnsteps.steps.terms import block_to_collapse
 
 type Step = BlockedStep | CompoundStep
 

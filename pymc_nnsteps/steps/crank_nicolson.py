@@ -34,8 +34,8 @@ from pymc_nnsteps.steps.metropolis import (
     statistics,
     whitened,
 )
+from pymc_nnsteps.steps.step import Vars, chosen
 from pymc_nnsteps.steps.target import dependent_factors
-from pymc_nnsteps.steps.variables import Vars, chosen
 
 
 def move(

@@ -33,11 +33,9 @@ from pymc_nnsteps.steps.compiled import OfData
 from pymc_nnsteps.steps.explanation import explain
 from pymc_nnsteps.steps.imputed_rows import ImputedRows
 from pymc_nnsteps.steps.networks import Relabelling, first_held, held_scales
-from pymc_nnsteps.steps.repeats import Repeats
-from pymc_nnsteps.steps.step import Step
-from pymc_nnsteps.steps.step_size import DualAveraging
+from pymc_nnsteps.steps.step import Step, Vars, chosen
 from pymc_nnsteps.steps.sweep import Sweep
-from pymc_nnsteps.steps.variables import chosen
+from pymc_nnsteps.steps.tuning import DualAveraging, Repeats
 
 WARM_UP = 200
 """Number of first sweeps without these moves; a quarter of the tuning sweeps if that is less."""
@@ -175,7 +173,7 @@ class Gibbs(Step):
     @without_bookkeeping()
     def __init__(
         self,
-        vars: TensorVariable | str | Sequence[TensorVariable | str] | None = None,
+        vars: Vars = None,
         *,
         sweeps: int | Literal["auto"] = "auto",
         scan: Scan = "sequential",

@@ -33,15 +33,13 @@ from pymc_nnsteps.steps.assignment import hmc_is_competent
 from pymc_nnsteps.steps.compiled import OfData
 from pymc_nnsteps.steps.flat import FlatDensity, Located
 from pymc_nnsteps.steps.imputed_rows import ImputedRows, moved_by_gradients
-from pymc_nnsteps.steps.integrated import block_to_collapse
 from pymc_nnsteps.steps.metric import Metric
 from pymc_nnsteps.steps.networks import Relabelling
-from pymc_nnsteps.steps.repeats import Repeats
 from pymc_nnsteps.steps.standardised_weights import TunedScales, scales_beside
-from pymc_nnsteps.steps.step import ACCEPTANCE_AND_SIZE, Step
-from pymc_nnsteps.steps.step_size import DualAveraging, Recent
+from pymc_nnsteps.steps.step import ACCEPTANCE_AND_SIZE, Step, Vars, chosen, require_continuous
 from pymc_nnsteps.steps.sweep import Sweep
-from pymc_nnsteps.steps.variables import Vars, chosen, require_continuous
+from pymc_nnsteps.steps.terms import block_to_collapse
+from pymc_nnsteps.steps.tuning import DualAveraging, Recent, Repeats
 
 MetricChoice = Literal["auto", "network", "learnt", "prior"]
 

@@ -34,8 +34,7 @@ from pymc_nnsteps.steps.imputed_rows import (
     moved_along,
     require_own_rows,
 )
-from pymc_nnsteps.steps.step import Step
-from pymc_nnsteps.steps.variables import Vars, chosen
+from pymc_nnsteps.steps.step import Step, Vars, chosen
 
 CHANGED = "changed_levels"
 

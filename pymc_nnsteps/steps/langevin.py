@@ -24,8 +24,8 @@ from pymc_nnsteps.steps.metropolis import (
     scaled,
     statistics,
 )
+from pymc_nnsteps.steps.step import Vars, chosen, require_continuous
 from pymc_nnsteps.steps.target import dependent_factors
-from pymc_nnsteps.steps.variables import Vars, chosen, require_continuous
 
 
 def mala_move(

@@ -40,8 +40,8 @@ from pymc_nnsteps.laws.multivariate import inverted
 from pymc_nnsteps.random.standard_normal import standard_normal
 from pymc_nnsteps.steps.compiled import Compiled
 from pymc_nnsteps.steps.step import ACCEPTANCE_AND_SIZE, Step
-from pymc_nnsteps.steps.step_size import DualAveraging
 from pymc_nnsteps.steps.target import gradient_of, log_density, moved_with, unbatched
+from pymc_nnsteps.steps.tuning import DualAveraging
 
 Map = Callable[[TensorVariable], TensorVariable]
 

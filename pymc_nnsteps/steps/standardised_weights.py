@@ -51,7 +51,7 @@ from pymc_nnsteps.laws.scales import Scaled, scaled_child
 from pymc_nnsteps.steps.compiled import PointFunction
 from pymc_nnsteps.steps.flat import FlatDensity, Located
 from pymc_nnsteps.steps.networks import first_held
-from pymc_nnsteps.steps.step_size import DualAveraging, Recent
+from pymc_nnsteps.steps.tuning import DualAveraging, Recent
 
 WEIGHTS = (NormalRV, StudentTRV, LaplaceRV)
 SCALES = (HalfNormalRV, GammaRV, ExponentialRV, InvGammaRV)
