@@ -80,7 +80,7 @@ TESTED_IN = {
     ],
     "sharded/test_shards": ["sharded/gaps", "sharded/sampling"],
     "steps/test_gibbs": ["steps/compiled", "steps/sweep"],
-    "steps/test_hamiltonian": ["steps/flat", "steps/metric"],
+    "steps/test_hamiltonian": ["steps/flat"],
     "steps/test_verification": ["steps/stationarity"],
     "variational/test_fit": ["variational/approximation"],
     "variational/test_evidence": ["variational/draws"],

@@ -7,10 +7,11 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from inspect import signature
+from types import MappingProxyType
 from typing import Any, ClassVar, Self, override
 
 import pymc as pm
-from pymc.step_methods.compound import BlockedStep
+from pymc.step_methods.compound import BlockedStep, Competence
 from pymc.step_methods.state import DataClassState, WithSamplingState
 from pymc.util import RandomGenerator
 from pytensor.graph.basic import Variable
@@ -22,7 +23,9 @@ from rich.table import Column
 from pymc_nnsteps.graphs.known import describe
 from pymc_nnsteps.graphs.plain import plain_model
 from pymc_nnsteps.graphs.search import model_or_context, stated_in
+from pymc_nnsteps.graphs.shapes import require_fitting_data
 from pymc_nnsteps.kernels.threads import keep_one_thread_in_workers, one_thread
+from pymc_nnsteps.steps.assignment import is_taken_by
 from pymc_nnsteps.steps.compiled import OfData
 
 Vars = TensorVariable | str | Sequence[TensorVariable | str] | None
@@ -38,8 +41,10 @@ ACCEPTANCE_AND_SIZE: Mapping[str, tuple[str, str]] = {
 class Step(BlockedStep):
     """A step method that moves all its variables at once, and computes in one thread."""
 
-    _shown: Mapping[str, tuple[str, str]]  # title and format of statistics in the progress bar
-    _tuned: ClassVar[tuple[str, ...]]  # attributes that tuning leaves for the draws after it
+    _uses_gradient: ClassVar[bool] = False
+    # Title and format of statistics in the progress bar.
+    _shown: Mapping[str, tuple[str, str]] = MappingProxyType({})
+    _tuned: ClassVar[tuple[str, ...]] = ()  # attributes that tuning leaves for the draws after it
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         """Check arguments before PyMC raises a less helpful error."""
@@ -91,17 +96,35 @@ class Step(BlockedStep):
         for part in self._of_data():
             part.distrust()
 
-    @abstractmethod
+    @classmethod
+    @override
+    def competence(cls, var: TensorVariable, has_grad: bool) -> Competence:
+        """IDEAL for what :func:`~pymc_nnsteps.steps.set_auto_assign` states, else INCOMPATIBLE."""
+        takes = (has_grad or not cls._uses_gradient) and is_taken_by(str(cls.name), var)
+        return Competence.IDEAL if takes else Competence.INCOMPATIBLE
+
     def _start(self, *, tune: int) -> None:
         """Begin a chain with so many tuning draws."""
+        self.tune = tune > 0
 
     @abstractmethod
     def _of_data(self) -> Sequence[OfData]:
         """What depends on the model's data only."""
 
     def _progressbar_config(self, n_chains: int = 1) -> tuple[list[TextColumn], dict[str, Any]]:
-        beside = None if "Accept" in dict(self._shown.values()) else "Accept"
-        columns = columns_that_fit(self._shown, beside)
+        """Columns for statistics, as many as the terminal has room for.
+
+        PyMC divides the width by fixed shares, and cuts its own times where too much is shown.
+        Another step may show its acceptance, which comes first.
+        """
+        room, columns = Console().width - OTHERS, []
+        if "Accept" not in dict(self._shown.values()):
+            room -= len("Accept") + BETWEEN
+        for name, (title, form) in self._shown.items():
+            room -= len(title) + BETWEEN
+            if room >= 0:
+                column = Column(title, width=len(title), no_wrap=True)
+                columns.append(TextColumn(f"{{task.fields[{name}]{form}}}", table_column=column))
         return columns, {name: [0] * n_chains for name in self._shown}
 
     def _make_progressbar_update_functions(self) -> tuple[Any, ...]:
@@ -113,12 +136,16 @@ class Step(BlockedStep):
 
 
 def _in_plain_tensors(build: Callable[..., None]) -> Callable[..., None]:
-    """Build a step of a model of named dimensions for its plain model; values keep their names."""
+    """Build a step of a model of named dimensions for its plain model; values keep their names.
+
+    Data that do not fit their distribution are refused.
+    """
 
     @wraps(build)
     def built(self: Step, vars: Vars = None, **options: Any) -> None:
         given = model_or_context(options.pop("model", None))
         plain = plain_model(given)
+        require_fitting_data(plain)
         if plain is not given and vars is not None:
             vars = [str(rv.name) for rv in chosen(given, vars)]
         build(self, vars, model=plain, **options)
@@ -134,24 +161,6 @@ OTHERS = 69
 
 BETWEEN = 3
 """Width in characters of the gap between two columns."""
-
-
-def columns_that_fit(
-    formats: Mapping[str, tuple[str, str]], beside: str | None = None
-) -> list[TextColumn]:
-    """Columns for statistics of a step, as many as the terminal has room for.
-
-    PyMC divides the width by fixed shares, and cuts its own times where too much is shown. Another
-    step may show a column with the title ``beside``, which comes first.
-    """
-    room = Console().width - OTHERS - (0 if beside is None else len(beside) + BETWEEN)
-    columns = []
-    for name, (title, form) in formats.items():
-        room -= len(title) + BETWEEN
-        if room >= 0:
-            column = Column(title, width=len(title), no_wrap=True)
-            columns.append(TextColumn(f"{{task.fields[{name}]{form}}}", table_column=column))
-    return columns
 
 
 def chosen(

@@ -165,13 +165,15 @@ FEWEST = 3_000
 
 @dataclass(frozen=True)
 class Terms:
-    """A log density in terms of a model's value variables."""
+    """A log density of value variables: a sum over rows, or a function of such sums."""
 
     rest: TensorVariable  # what is no sum over rows
     # Sums over the rows of data: of one block of rows, if the data have only these. The first one
     # is a part of the log density.
     sums: tuple[TensorVariable, ...]
     by_row: ByRow  # these rows
+    # What stands for the sums in ``rest``, if this is a function of them.
+    given: tuple[TensorVariable, ...] = ()
 
     def graphs(
         self,
@@ -180,28 +182,15 @@ class Terms:
         is_first: TensorVariable,
         given: TensorVariable,
     ) -> list[TensorVariable]:
-        """Vectors that one block of rows adds: the log density and its gradient in ``parts``.
+        """Vectors of :class:`~pymc_nnsteps.kernels.trajectories.Density`.
 
-        ``moved`` is made of these; ``is_first`` is one for the first block of rows, else zero.
+        Of a sum over rows it is the vector that one block of these adds: the log density and its
+        gradient in ``parts``, of which ``moved`` is made; ``is_first`` is one for the first block,
+        else zero.
         """
-        rest, rows = substitute([self.rest, *self.sums], moved)
-        return [_with_gradient(is_first * rest + rows, parts, list(moved))]
-
-
-@dataclass(frozen=True)
-class OfSums(Terms):
-    """A log density that is a function of sums over rows."""
-
-    given: tuple[TensorVariable, ...] = ()  # what stands for the sums in ``rest``
-
-    def graphs(
-        self,
-        moved: Mapping[Variable, Variable],
-        parts: Sequence[TensorVariable],
-        is_first: TensorVariable,
-        given: TensorVariable,
-    ) -> list[TensorVariable]:
-        """Vectors of :class:`~pymc_nnsteps.kernels.trajectories.Density`."""
+        if not self.given:
+            rest, rows = substitute([self.rest, *self.sums], moved)
+            return [_with_gradient(is_first * rest + rows, parts, list(moved))]
         sums = substitute(self.sums, moved)
         pieces = _pieces(given, sums)
         known: dict[Any, Any] = {**moved}
@@ -234,7 +223,7 @@ def terms(model: pm.Model, factors: Sequence[TensorVariable], block: Gaussian | 
     given = tuple(s.type.clone(dtype="float64")() for s in sums)
     total = Total(*given[1:])
     rest += given[0] + log_integral(model, block, total if others is None else total + others)
-    return OfSums(rest, sums, found, given)
+    return Terms(rest, sums, found, given)
 
 
 def _is_worth_two_passes(block: Gaussian, found: ByRow) -> bool:

@@ -119,7 +119,8 @@ class Repeats:
             return replace(self, waits=self.waits - 1)
         if len(self.seen) >= self.needed:
             return self
-        few = [np.ravel(point[name]) for name in names if judges(point[name])]
+        values = [np.asarray(point[name]) for name in names]
+        few = [np.ravel(x) for x in values if x.dtype.kind == "f" and x.size <= FEW]
         return replace(self, seen=(*self.seen, np.concatenate(few or [np.zeros(0)])))
 
     def judged(self) -> "Repeats":
@@ -128,11 +129,6 @@ class Repeats:
             return Repeats(self.n)
         slowest = max(map(autocorrelation_time, np.array(self.seen).T), default=1.0)
         return Repeats(min(max(round(slowest / TIME), 1), LARGEST))
-
-
-def judges(value: np.ndarray) -> bool:
-    """Whether a variable of this value is one to judge by."""
-    return value.dtype.kind == "f" and value.size <= FEW
 
 
 def autocorrelation_time(series: Array) -> float:

@@ -11,7 +11,7 @@ import pymc_nnsteps as nns
 from pymc_nnsteps.kernels.compiling import c_by_default
 from pymc_nnsteps.steps import step_size
 from pymc_nnsteps.steps.flat import FlatDensity
-from pymc_nnsteps.steps.metric import Metric
+from pymc_nnsteps.steps.network_curvature import Metric
 from tests.statistics import Z_LIMIT, assert_chain_moments, batch_means_z_scores
 from tests.steps.chains import chain
 from tests.steps.gaussian import PRIORS, design, regression

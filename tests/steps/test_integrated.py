@@ -11,7 +11,7 @@ from pymc_nnsteps.graphs.shapes import shapes_of
 from pymc_nnsteps.kernels.compiling import c_by_default
 from pymc_nnsteps.steps import terms
 from pymc_nnsteps.steps.flat import FlatDensity
-from pymc_nnsteps.steps.metric import Metric
+from pymc_nnsteps.steps.network_curvature import Metric
 from pymc_nnsteps.steps.terms import block_to_collapse
 from tests.statistics import Z_LIMIT
 from tests.steps.joint import assert_joint, joint_z_scores
