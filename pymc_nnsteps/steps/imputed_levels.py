@@ -39,30 +39,7 @@ CHANGED = "changed_levels"
 class ImputedLevels(Step):
     """Draw missing levels of categories (``nns.blocks.table(..., missing="impute")``).
 
-    Parameters
-    ----------
-    vars : variable or list of variables, optional
-        Missing levels; all of them if not given.
-    model, rng, blocked, initial_point, compile_kwargs
-        As for :class:`~pymc_nnsteps.PCN`.
-
-    Raises
-    ------
-    ValueError
-        If a variable is none of missing levels whose rows are known to be independent, or
-        ``pm.set_data`` has changed the rows.
-
-    Examples
-    --------
-    >>> import pandas as pd, pymc as pm, pymc_nnsteps as nns
-    >>> from pymc_nnsteps.steps.imputed_levels import ImputedLevels
-    >>> X = pd.DataFrame({"depot": ["north", "south", None, "south"]})
-    >>> with pm.Model() as model:
-    ...     x = nns.blocks.table(X, missing="impute")
-    ...     y = pm.Normal("y", x @ [0.0, 9.0], 1, observed=[0.0, 9.0, 9.0, 9.0])
-    ...     step = ImputedLevels(rng=1)
-    >>> step.step(model.initial_point())[0]["inputs::depot_missing"]
-    array([1])
+    ``vars`` are missing levels, by default all, of rows that are independent and the model's own.
     """
 
     name = "imputed_levels"
