@@ -267,31 +267,35 @@ class Eliminated:
         self, dense: Sequence[int], prior: BlockPrior
     ) -> tuple[TensorVariable, TensorVariable]:
         """``S`` and its linear part as sums of squares, where all rows see: no digits are lost."""
-        means = self._factor.solve_upper(self._coupling(dense))
-        own = self._prior.precision
-        start = self._factor.solve_upper(self._half)
-        rows = [(s, s.within(self._positions, dense, means)) for s in self._said]
-        precision = pt.diag(prior.precision) + _sum(s.dot(within, within) for s, within in rows)
-        shrunk = pt.broadcast_to(own[..., None], means.shape) * means
+        means, beyond, rows, left = self._unexplained(dense, self._coupling(dense))
+        seen = list(zip(self._said, rows, left, strict=True))
+        precision = pt.diag(prior.precision) + _sum(s.dot(within, within) for s, within, _ in seen)
+        shrunk = pt.broadcast_to(self._prior.precision[..., None], means.shape) * means
         precision = precision + pt.tensordot(shrunk, means, [[0, 1], [0, 1]])
-        left = [s.response - s.of_groups(self._positions, start) for s in self._said]
-        score = _sum(s.dot(within, r) for (s, within), r in zip(rows, left, strict=True))
-        beyond = start if self._prior.mean is None else start - self._prior.mean
+        score = _sum(s.dot(within, response) for s, within, response in seen)
         score = score + pt.tensordot(shrunk, beyond, [[0, 1], [0, 1]])
         return precision, prior.linear(score)
+
+    def _unexplained(
+        self, rest: Sequence[int], coupling: TensorVariable
+    ) -> tuple[TensorVariable, TensorVariable, list[TensorVariable], list[TensorVariable]]:
+        """``M``, effects less their prior mean where the rest is zero, and what they leave of rows.
+
+        These are the rest's columns (n, d) and the response (n,) of each child.
+        """
+        means, start = self._factor.solve_upper(coupling), self._factor.solve_upper(self._half)
+        rows = [s.within(self._positions, rest, means) for s in self._said]
+        left = [s.response - s.of_groups(self._positions, start) for s in self._said]
+        beyond = start if self._prior.mean is None else start - self._prior.mean
+        return means, beyond, rows, left
 
     def seen_without(self, rest: Sequence[int]) -> LinearModel:
         """What children and the effects' prior say of the rest, as matrices of all entries."""
         coupling, own = self._coupling(rest), self._prior
-        means, start = self._factor.solve_upper(coupling), self._factor.solve_upper(self._half)
-        designs, weights, responses = [], [], []
-        for s in self._said:
-            designs.append(s.within(self._positions, rest, means))
-            weights.append(expand(s.weight, {0: s.response.shape[0]}))
-            responses.append(s.response - s.of_groups(self._positions, start))
-        designs.append(flatten(means, 0, 2))
-        weights.append(pt.broadcast_to(own.precision, start.shape).flatten())
-        responses.append((start if own.mean is None else start - own.mean).flatten())
+        means, beyond, rows, left = self._unexplained(rest, coupling)
+        designs, responses = [*rows, flatten(means, 0, 2)], [*left, beyond.flatten()]
+        weights = [expand(s.weight, {0: s.response.shape[0]}) for s in self._said]
+        weights.append(pt.broadcast_to(own.precision, beyond.shape).flatten())
         given: list[Variable] = [coupling, self._half, *self._factor.arrays, own.precision]
         given += [] if own.mean is None else [own.mean]
         given += [array for s in self._said for array in s.arrays]

@@ -238,16 +238,8 @@ class Total:
 
 def total_of(evidence: Sequence[Evidence], *, elementwise: bool) -> Total:
     """Sum the likelihoods of children of a block; ``elementwise``: its entries are independent."""
-    return Total(
-        reduce(
-            add,
-            (
-                seen.information_diagonal() if elementwise else seen.information()
-                for seen in evidence
-            ),
-        ),
-        reduce(add, (seen.linear() for seen in evidence)),
-    )
+    matrices = (e.information_diagonal() if elementwise else e.information() for e in evidence)
+    return Total(reduce(add, matrices), reduce(add, (e.linear() for e in evidence)))
 
 
 @dataclass(frozen=True)

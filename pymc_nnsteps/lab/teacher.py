@@ -32,8 +32,8 @@ from pymc_nnsteps.kernels.compiling import c_by_default, drawing, without_blas_n
 from pymc_nnsteps.kernels.threads import one_thread
 from pymc_nnsteps.prediction.new_inputs import function_expression, function_values
 from pymc_nnsteps.prediction.posterior import SAMPLES, as_tree
+from pymc_nnsteps.steps.step import Vars, chosen
 from pymc_nnsteps.steps.target import dependent_factors, log_density
-from pymc_nnsteps.steps.variables import Vars, chosen
 
 
 @dataclass(frozen=True, repr=False)

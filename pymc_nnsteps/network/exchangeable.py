@@ -9,11 +9,10 @@ joined to others, as learnt rows of a category to other inputs, they are some of
 an axis. Signs are followed in the same way, through odd functions and even ones, products and sums.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar, override
+from typing import Any
 
 import pymc as pm
 from pymc.distributions.transforms import LogExpM1, LogOddsTransform, LogTransform
@@ -40,7 +39,7 @@ from pymc_nnsteps.graphs.row_axes import MixesRows, RowAxis, Rows, row_axis_of
 from pymc_nnsteps.graphs.rows import follow_rows
 from pymc_nnsteps.graphs.search import once_per_model, parameters, stated_in
 from pymc_nnsteps.graphs.values import scalar_constant
-from pymc_nnsteps.network.functional import unconstrained
+from pymc_nnsteps.network.network import unconstrained
 
 LOCATIONS: Mapping[type, int] = {NormalRV: 0, StudentTRV: 1, LaplaceRV: 0}
 """Symmetric laws, and which of their parameters they are symmetric about."""
@@ -72,17 +71,6 @@ def exchangeable_units(model: pm.Model) -> tuple[ExchangeableUnits, ...]:
 
     A layer is summed over in a product with weights, so that it has two variables without bounds:
     the weights into its units, and those behind them.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import pytensor.tensor as pt
-    >>> with pm.Model() as model:
-    ...     w, b = pm.Normal("w", shape=(2, 3)), pm.Normal("b", shape=3)
-    ...     v = pm.Normal("v", 0, pm.HalfNormal("s", shape=3))
-    ...     y = pm.Normal("y", pt.tanh(np.ones((4, 2)) @ w + b) @ v, observed=np.ones(4))
-    >>> [{rv.name: at.axis for rv, at in units.axes.items()} for units in exchangeable_units(model)]
-    [{'w': 1, 'b': 0, 's': 0, 'v': 0}]
     """
     found: list[ExchangeableUnits] = []
     weights = unconstrained(model)
@@ -92,7 +80,7 @@ def exchangeable_units(model: pm.Model) -> tuple[ExchangeableUnits, ...]:
             if any(units.axes.get(rv) == place for units in found) or rv.type.shape[axis] == 1:
                 continue
             try:
-                axes = _Permuted(model).axes({rv: place})
+                axes = _Search(model).axes({rv: place})
             except MixesRows:
                 continue
             if sum(other in axes for other in weights) > 1:
@@ -108,7 +96,7 @@ def why_told_apart(model: pm.Model, weights: TensorVariable) -> str:
     reasons = []
     for axis in range(weights.ndim):
         try:
-            _Permuted(model).axes({weights: Rows(axis)})
+            _Search(model).axes({weights: Rows(axis)})
         except MixesRows as reason:
             reasons.append(f"along axis {axis} {reason}")
     return "; ".join(reasons)
@@ -122,7 +110,7 @@ def _signs(
     for rv in unconstrained(model):
         if rv in axes and not any(rv in signs for signs in found):
             try:
-                turned = _Turned(model).axes({rv: axes[rv]})
+                turned = _Search(model, signs=True).axes({rv: axes[rv]})
             except MixesRows:
                 continue
             if turned.items() <= axes.items():
@@ -241,7 +229,7 @@ def _turned(op: Any, node: Apply, places: Sequence[RowAxis]) -> RowAxis:
     assert isinstance(place, Rows)
     if isinstance(op, scalar.Add | scalar.Sub):
         for operand, its_place in zip(node.inputs, places, strict=True):
-            if its_place is None and not _is_zero(operand):
+            if its_place is None and scalar_constant(operand) != 0:
                 raise MixesRows("adds entries of one sign", (operand, place))
         return place
     if isinstance(op, scalar.Mul | scalar.TrueDiv):
@@ -257,21 +245,11 @@ def _turned(op: Any, node: Apply, places: Sequence[RowAxis]) -> RowAxis:
     raise MixesRows("is neither odd nor even")
 
 
-def _is_zero(expression: Any) -> bool:
-    return scalar_constant(expression) == 0
+class _Search:
+    """Search for all axes along which variables are permuted, or change signs, together."""
 
-
-class _Search(ABC):
-    """Search for all axes along which variables are changed together."""
-
-    axis_of: "ClassVar[staticmethod[[Op, Apply, Sequence[RowAxis]], RowAxis]]"
-    """Axis along which the outputs of a node change, if all entries of operands do."""
-
-    keeps_sums: ClassVar[bool]
-    """Whether a sum of what changes stays the same."""
-
-    def __init__(self, model: pm.Model) -> None:
-        self._model = model
+    def __init__(self, model: pm.Model, *, signs: bool = False) -> None:
+        self._model, self._signs = model, signs
 
     def axes(self, known: dict[TensorVariable, Rows]) -> dict[TensorVariable, Rows]:
         """All axes that are changed with those that are known."""
@@ -295,7 +273,7 @@ class _Search(ABC):
                     raise MixesRows(f"{describe(rv)} distinguishes the units")
                 return {rv: place}
         for term in self._model.potentials:
-            if self._place(known, term) is not None and not self.keeps_sums:
+            if self._place(known, term) is not None and self._signs:
                 raise MixesRows(f"{describe(term)} would change")
         return {}
 
@@ -345,59 +323,26 @@ class _Search(ABC):
     def _place(self, known: Mapping[TensorVariable, Rows], part: Any) -> Rows | None:
         """Axis along which an expression changes."""
         places: dict[Any, Any] = {rv: (rv, known.get(rv)) for rv in self._model.basic_RVs}
-        axis_of = partial(_of_parts, axis_of=self.axis_of)
+        axis_of = partial(_of_parts, axis_of=_axis_of_signs if self._signs else _axis_of_units)
         place = follow_rows(part, places, row_axis_of=axis_of)[1]
         assert place is None or isinstance(place, Rows)
         return place
 
-    @abstractmethod
     def _require_law(self, rv: TensorVariable) -> None:
         """Refuse a variable whose density changes with it."""
-
-    @abstractmethod
-    def _may_change(self, rv: TensorVariable, i: int) -> bool:
-        """Whether a variable may change as its i-th parameter does."""
-
-    @abstractmethod
-    def _has_to_change(self, rv: TensorVariable, i: int, axis: int) -> bool:
-        """Whether the i-th parameter of a variable that changes has to change, along an axis."""
-
-
-class _Permuted(_Search):
-    """Search for what is permuted together."""
-
-    axis_of = staticmethod(_axis_of_units)
-    keeps_sums = True
-
-    @override
-    def _require_law(self, rv: TensorVariable) -> None:
-        if not isinstance(self._model.rvs_to_transforms[rv], BY_ENTRY):
+        if self._signs:
+            if kind_of(rv) not in LOCATIONS or rv not in unconstrained(self._model):
+                raise MixesRows(f"{describe(rv)} has no symmetric distribution")
+        elif not isinstance(self._model.rvs_to_transforms[rv], BY_ENTRY):
             raise MixesRows(f"{describe(rv)} is transformed as a whole")
 
-    @override
     def _may_change(self, rv: TensorVariable, i: int) -> bool:
-        return True
+        """Whether a variable may change as its i-th parameter does."""
+        return not self._signs or LOCATIONS.get(kind_of(rv)) == i
 
-    @override
     def _has_to_change(self, rv: TensorVariable, i: int, axis: int) -> bool:
-        return axis >= 0 and not parameters(rv)[i].type.broadcastable[axis]
-
-
-class _Turned(_Search):
-    """Search for what changes sign together."""
-
-    axis_of = staticmethod(_axis_of_signs)
-    keeps_sums = False
-
-    @override
-    def _require_law(self, rv: TensorVariable) -> None:
-        if kind_of(rv) not in LOCATIONS or rv not in unconstrained(self._model):
-            raise MixesRows(f"{describe(rv)} has no symmetric distribution")
-
-    @override
-    def _may_change(self, rv: TensorVariable, i: int) -> bool:
-        return LOCATIONS.get(kind_of(rv)) == i
-
-    @override
-    def _has_to_change(self, rv: TensorVariable, i: int, axis: int) -> bool:
-        return self._may_change(rv, i) and not _is_zero(parameters(rv)[i])
+        """Whether the i-th parameter of a variable that changes has to change, along an axis."""
+        parameter = parameters(rv)[i]
+        if self._signs:
+            return self._may_change(rv, i) and scalar_constant(parameter) != 0
+        return axis >= 0 and not parameter.type.broadcastable[axis]

@@ -31,7 +31,7 @@ from pytensor.tensor.random.basic import UniformRV
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.kernels.jit import Call, in_numba, inline, jit, types_of
+from pymc_nnsteps.kernels.jit import Call, in_numba, inline, types_of
 from pymc_nnsteps.kernels.thunks import storing
 
 
@@ -140,16 +140,6 @@ Array = np.ndarray
 def entry(parameter: Array, i: int) -> float:
     """Entry of a parameter, or the only one."""
     return np.float64(parameter[min(i, parameter.size - 1)])
-
-
-@jit
-def step(length: int, n: int) -> int:
-    """Step of the index into a parameter along n draws: 1, or 0 if it has one element."""
-    if length == n:
-        return 1
-    if length == 1:
-        return 0
-    raise ValueError("a parameter has neither one element nor one for each draw")
 
 
 class UnitUniformRV(DirectRV, UniformRV):

@@ -139,12 +139,6 @@ def draw_one(
     return draw_of_mixture(rng, largest, edges, pieces, mean, log_density, proposals)
 
 
-@inline
-def empty_proposals(n: int) -> PieceProposals:
-    """Room for proposals of pieces."""
-    return PieceProposals(np.empty(n, np.int64), np.empty(n), np.empty(n))
-
-
 @jit
 def piecewise_normal_kernel(
     rng: Generator,
@@ -163,7 +157,7 @@ def piecewise_normal_kernel(
         raise ValueError("K knots need K + 1 slopes and K + 1 intercepts")
     activation, pieces = Activation(edges_of(knots), slopes, intercepts), empty_pieces(n_pieces)
     mean, log_density = np.empty(n_pieces), np.empty(n_pieces)
-    proposals = empty_proposals(n_pieces)
+    proposals = PieceProposals(np.empty(n_pieces, np.int64), np.empty(n_pieces), np.empty(n_pieces))
     if n_pieces == 2:
         draw_from_two(rng, mu, sigma, x, tau, activation, pieces, out)
     for i in range(n):

@@ -60,8 +60,8 @@ from pymc_nnsteps.random.op import (
     KernelRV,
     as_float,
     draw_elementwise,
+    entry,
     float_dtype,
-    step,
 )
 
 BULK, FLAT, TAIL = 0, 1, 2
@@ -132,16 +132,9 @@ def truncated_normal_kernel(
     rng: Generator, mu: Array, sigma: Array, lower: Array, upper: Array, out: Array
 ) -> Array:
     """Independent truncated normals."""
-    n = out.size
-    i_mu, i_sigma = step(mu.size, n), step(sigma.size, n)
-    i_lower, i_upper = step(lower.size, n), step(upper.size, n)
-    for i in range(n):
+    for i in range(out.size):
         out[i] = draw_truncated_normal(
-            rng,
-            np.float64(mu[i * i_mu]),
-            np.float64(sigma[i * i_sigma]),
-            np.float64(lower[i * i_lower]),
-            np.float64(upper[i * i_upper]),
+            rng, entry(mu, i), entry(sigma, i), entry(lower, i), entry(upper, i)
         )
     return out
 
@@ -172,7 +165,7 @@ def argmax_utilities_kernel(
     rows, classes = out.shape
     if labels.size != rows or current.shape != out.shape:
         raise ValueError("mu, labels and current do not have the same number of rows or classes")
-    i_sigma, a_sigma = step(sigma.shape[0], rows), step(sigma.shape[1], classes)
+    last_row, last_class = sigma.shape[0] - 1, sigma.shape[1] - 1
     infinity = out.dtype.type(math.inf)
     for i in range(rows):
         y = labels[i]
@@ -185,7 +178,7 @@ def argmax_utilities_kernel(
         out[i, y] = draw_truncated_normal(
             rng,
             np.float64(mu[i, y]),
-            np.float64(sigma[i * i_sigma, y * a_sigma]),
+            np.float64(sigma[min(i, last_row), min(y, last_class)]),
             np.float64(np.nextafter(runner_up, infinity)),
             math.inf,
         )
@@ -195,7 +188,7 @@ def argmax_utilities_kernel(
                 out[i, a] = draw_truncated_normal(
                     rng,
                     np.float64(mu[i, a]),
-                    np.float64(sigma[i * i_sigma, a * a_sigma]),
+                    np.float64(sigma[min(i, last_row), min(a, last_class)]),
                     -math.inf,
                     upper,
                 )

@@ -251,12 +251,6 @@ def propose_alone(rng: Generator, waiting: Waiting, end: int, edge: float, out: 
 
 
 @inline
-def no_draws() -> Waiting:
-    """Room for draws that wait."""
-    return Waiting(np.empty(11 * ROOM), np.empty(ROOM, np.int64), np.empty(ROOM, np.int64))
-
-
-@inline
 def begin(rng: Generator, many: bool) -> Streams:
     """Streams at the generator's next words, if there are many draws."""
     bits, beyond = np.empty(AT_A_TIME, np.uint64), np.empty(AT_A_TIME, np.bool_)
@@ -282,7 +276,8 @@ def draw_from_two(
     """Draw what the proposals here can; the others become NaN."""
     n = out.size
     many, edge = n >= ENOUGH, activation.edges[1]
-    streams, waiting, end = begin(rng, many), no_draws(), 0
+    streams, end = begin(rng, many), 0
+    waiting = Waiting(np.empty(11 * ROOM), np.empty(ROOM, np.int64), np.empty(ROOM, np.int64))
     if n > 0:
         set_pieces(entry(sigma, 0), entry(tau, 0), activation, pieces)
     for first in range(0, n, AT_A_TIME):

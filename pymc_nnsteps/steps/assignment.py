@@ -31,12 +31,12 @@ from pymc_nnsteps.graphs.plain import plain_model
 from pymc_nnsteps.graphs.search import depends_on, once_per_model
 from pymc_nnsteps.graphs.shapes import shapes_of
 from pymc_nnsteps.kernels.compiling import without_bookkeeping
-from pymc_nnsteps.network.functional import WIDE
+from pymc_nnsteps.network.network import WIDE
 from pymc_nnsteps.steps.imputed_rows import imputed_levels, moved_by_gradients
 from pymc_nnsteps.steps.information import is_expected
-from pymc_nnsteps.steps.integrated import block_to_collapse
 from pymc_nnsteps.steps.network_curvature import NetworkCurvature, network_curvature
 from pymc_nnsteps.steps.networks import has_law, needs_gibbs, networks_of
+from pymc_nnsteps.steps.terms import block_to_collapse
 
 type Step = BlockedStep | CompoundStep
 
@@ -143,36 +143,31 @@ def set_auto_assign(enabled: bool) -> None:
     _enabled = enabled
 
 
-def gibbs_is_competent(rv: TensorVariable) -> bool:
-    """Whether Gibbs takes a variable that no step has been given for."""
+def is_taken_by(step: str, rv: TensorVariable) -> bool:
+    """Whether a step, by its name, takes a variable that no step has been given for."""
     model, rv = _model_to_sample(rv)
-    return model is not None and rv in model.free_RVs and _gibbs_takes(model, rv)
-
-
-def pcnl_is_competent(rv: TensorVariable) -> bool:
-    """Whether PCNL takes a variable that no step has been given for."""
-    model, rv = _model_to_sample(rv)
-    return model is not None and rv in networks_of(model).wide and not _nuts_is_asked_for()
-
-
-def hmc_is_competent(rv: TensorVariable) -> bool:
-    """Whether HMC takes a variable that no step has been given for."""
-    model, rv = _model_to_sample(rv)
-    if model is None or rv not in model.free_RVs or not networks_of(model).functional:
+    if model is None or rv not in model.free_RVs:
         return False
-    if _nuts_is_asked_for():
+    match step:
+        case "gibbs":
+            return _gibbs_takes(model, rv)
+        case "imputed_levels":
+            return rv in _levels(model)
+        case "pcnl":
+            return rv in networks_of(model).wide and not _nuts_is_asked_for()
+        case "hmc":
+            return _hmc_takes(model, rv)
+    return False
+
+
+def _hmc_takes(model: pm.Model, rv: TensorVariable) -> bool:
+    if not networks_of(model).functional or _nuts_is_asked_for():
         return False
     given = locals_of("assign_step_methods", SAMPLER).get("assigned_vars", ())
     names = {value.name for value in given}
     left = [other for other in model.free_RVs if model.rvs_to_values[other].name not in names]
     moved, reason = _beside_gibbs_in(model, tuple(left))
     return reason is None and rv in moved
-
-
-def levels_are_drawn(rv: TensorVariable) -> bool:
-    """Whether missing levels that no step has been given for are drawn row by row."""
-    model, rv = _model_to_sample(rv)
-    return model is not None and rv in _levels(model)
 
 
 def _levels(model: pm.Model) -> list[TensorVariable]:

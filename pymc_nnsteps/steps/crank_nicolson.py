@@ -17,16 +17,13 @@ import pymc as pm
 import pytensor.tensor as pt
 from pymc.initial_point import PointType
 from pymc.model import modelcontext
-from pymc.step_methods.compound import Competence
 from pymc.util import RandomGenerator
 from pytensor.tensor.random.basic import MvNormalRV, NormalRV
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.arguments import positive_number
 from pymc_nnsteps.graphs.known import has_prior
-from pymc_nnsteps.steps.assignment import pcnl_is_competent
 from pymc_nnsteps.steps.metropolis import (
-    Coordinates,
     MetropolisHastings,
     Proposal,
     SymbolicState,
@@ -34,8 +31,8 @@ from pymc_nnsteps.steps.metropolis import (
     statistics,
     whitened,
 )
+from pymc_nnsteps.steps.step import Vars, chosen
 from pymc_nnsteps.steps.target import dependent_factors
-from pymc_nnsteps.steps.variables import Vars, chosen
 
 
 def move(
@@ -146,9 +143,8 @@ class PCN(MetropolisHastings):
     name = "pcn"
     stats_dtypes_shapes: ClassVar[dict[str, Any]] = statistics("log_likelihood")
     _density = "log_likelihood"
-    _default_target = 0.234
+    _default_target: ClassVar[float] = 0.234
     _size_at = staticmethod(_beta_at)
-    _uses_gradient: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -164,11 +160,19 @@ class PCN(MetropolisHastings):
         compile_kwargs: dict[str, Any] | None = None,
     ) -> None:
         size = None if beta is None else positive_number("beta", beta, at_most=1)
+        model = modelcontext(model)
+        given = [rv for rv in model.free_RVs if has_prior(model, rv, NormalRV, MvNormalRV)]
+        rvs = given if vars is None else chosen(model, vars)
+        if not rvs:
+            raise ValueError("No free variable of the model has a Normal or MvNormal prior.")
         super().__init__(
-            *gaussian_block(modelcontext(model), vars),
+            model,
+            rvs,
+            [whitened(model, rv, rvs) for rv in rvs],
+            dependent_factors(model, rvs),
             Proposal(move, log_ratio, self._uses_gradient),
             size=size,
-            target_accept=target_accept,
+            target_accept=self._default_target if target_accept is None else target_accept,
             steps=steps,
             rng=rng,
             initial_point=initial_point,
@@ -248,20 +252,3 @@ class PCNL(PCN):
             delta = positive_number("delta", delta, at_most=2)
             beta = math.sqrt(8 * delta) / (2 + delta)
         super().__init__(vars, beta=beta, **options)
-
-    @staticmethod
-    def competence(var: TensorVariable, has_grad: bool) -> Competence:
-        """Return IDEAL for the hidden weights of a wide network, else INCOMPATIBLE."""
-        return Competence.IDEAL if has_grad and pcnl_is_competent(var) else Competence.INCOMPATIBLE
-
-
-def gaussian_block(
-    model: pm.Model, vars: Vars
-) -> tuple[pm.Model, list[TensorVariable], list[Coordinates], list[TensorVariable]]:
-    """Variables, coordinates and likelihood factors of a step; None: all with Gaussian priors."""
-    given = [rv for rv in model.free_RVs if has_prior(model, rv, NormalRV, MvNormalRV)]
-    rvs = given if vars is None else chosen(model, vars)
-    if not rvs:
-        raise ValueError("No free variable of the model has a Normal or MvNormal prior.")
-    coordinates = [whitened(model, rv, rvs) for rv in rvs]
-    return model, rvs, coordinates, dependent_factors(model, rvs)

@@ -29,6 +29,7 @@ from pymc_nnsteps.graphs.known import describe
 from pymc_nnsteps.kernels.compiling import c_by_default, without_blas_notice, without_bookkeeping
 from pymc_nnsteps.kernels.rewriting import compiled
 from pymc_nnsteps.laws.verification import RTOL, RTOL_SINGLE
+from pymc_nnsteps.steps.flat import unflattened
 from pymc_nnsteps.steps.hamiltonian import HMC
 from pymc_nnsteps.steps.target import log_density
 
@@ -121,16 +122,17 @@ def _integrated(target: Target, point: Point, names: Sequence[str]) -> float:
     """Log density at a point, with a Gaussian block integrated out, up to a constant."""
     if not names:
         return target.log_density(point)
-    sizes = [point[name].size for name in names]
+    block = [point[name] for name in names]
 
     def gradient(shift: Array) -> Array:
-        pieces = zip(names, np.split(shift, np.cumsum(sizes)[:-1]), strict=True)
-        moved = {name: point[name] + piece.reshape(point[name].shape) for name, piece in pieces}
+        pieces = zip(names, block, unflattened(shift, block), strict=True)
+        moved = {name: value + piece for name, value, piece in pieces}
         _, slopes = target.slopes({**point, **moved})
         return np.concatenate([slopes[name].ravel() for name in names])
 
-    at_point = gradient(np.zeros(sum(sizes)))
-    precision = np.array([at_point - gradient(unit) for unit in np.eye(sum(sizes))])
+    size = sum(value.size for value in block)
+    at_point = gradient(np.zeros(size))
+    precision = np.array([at_point - gradient(unit) for unit in np.eye(size)])
     root = scipy.linalg.cho_factor(precision, lower=True)
     log_roots = np.log(np.diagonal(root[0])).sum()
     return float(

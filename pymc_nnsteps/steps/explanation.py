@@ -8,7 +8,7 @@ import pymc as pm
 from pytensor.tensor.random.basic import StudentTRV
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.graphs.known import describe, is_a
+from pymc_nnsteps.graphs.known import describe, has_law
 from pymc_nnsteps.graphs.plain import model_to_read
 from pymc_nnsteps.graphs.search import children, stated_in
 from pymc_nnsteps.graphs.shapes import require_fitting_data, shapes_of
@@ -114,7 +114,7 @@ def _of_heavy_tails(model: pm.Model, beside: Sequence[tuple[Any, str, str]]) -> 
         'pm.math.sqrt(lam), lam = pm.Gamma("lam", nu / 2, nu / 2) with an entry for each of its '
         "own, it is the same, and Gibbs draws all of it"
         for y in model.observed_RVs
-        if is_a(y, StudentTRV) and any(y in children(model, layer) for layer in layers)
+        if has_law(model, y, StudentTRV) and any(y in children(model, layer) for layer in layers)
     ]
 
 

@@ -129,15 +129,8 @@ class FlatDensity:
 
     def point(self, place: np.ndarray, like: Point) -> dict[str, np.ndarray]:
         """Values of the variables in a flat vector, with the shapes that they have in ``like``."""
-        shapes = [np.shape(like[name]) for name in self.values]
-        ends = np.cumsum([np.prod(shape, dtype=int) for shape in shapes])
-        pieces = np.split(place, ends[:-1])
-        return {
-            name: piece.reshape(shape).astype(dtype)
-            for (name, dtype), piece, shape in zip(
-                self._dtypes.items(), pieces, shapes, strict=True
-            )
-        }
+        arrays = [np.asarray(like[name], dtype) for name, dtype in self._dtypes.items()]
+        return dict(zip(self.values, unflattened(place, arrays), strict=True))
 
     def __call__(self, located: Located) -> np.ndarray:
         """Log density and gradient."""
@@ -233,6 +226,12 @@ def _layout(
             first, last = begin + cut.start * of_row, begin + cut.stop * of_row
             numbers += [first, last, cut.stop - cut.start, *shape[1:]]
     return numbers
+
+
+def unflattened(vector: np.ndarray, like: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Arrays of given shapes and dtypes that follow each other in a vector."""
+    pieces = np.split(vector, np.cumsum([array.size for array in like])[:-1])
+    return [p.reshape(x.shape).astype(x.dtype) for p, x in zip(pieces, like, strict=True)]
 
 
 def _flat(arrays: Sequence[np.ndarray]) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from itertools import compress
 from typing import Any, Literal, override
 
@@ -10,7 +11,6 @@ import pymc as pm
 from pymc.initial_point import PointType
 from pymc.model import modelcontext
 from pymc.step_methods.compound import (
-    Competence,
     StepMethodState,
     infer_warn_stats_info,
 )
@@ -22,21 +22,19 @@ from pymc_nnsteps.arguments import positive_integer, require_bool
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.known import describe
 from pymc_nnsteps.graphs.plain import plain_model
-from pymc_nnsteps.graphs.shapes import require_fitting_data, require_numbers, shapes_of
+from pymc_nnsteps.graphs.shapes import require_numbers, shapes_of
 from pymc_nnsteps.kernels.compiling import c_by_default, without_bookkeeping
 from pymc_nnsteps.laws.conditional import Conditional
 from pymc_nnsteps.laws.recognition import recognise
 from pymc_nnsteps.moves.plan import Choice, Options, Scan, plan, refreshed_after
-from pymc_nnsteps.steps.assignment import announce, gibbs_is_competent
+from pymc_nnsteps.steps.assignment import announce
 from pymc_nnsteps.steps.compiled import OfData
 from pymc_nnsteps.steps.explanation import explain
 from pymc_nnsteps.steps.imputed_rows import ImputedRows
 from pymc_nnsteps.steps.networks import Relabelling, first_held, held_scales
-from pymc_nnsteps.steps.repeats import Repeats
-from pymc_nnsteps.steps.step import Step
-from pymc_nnsteps.steps.step_size import DualAveraging
+from pymc_nnsteps.steps.step import Step, Vars, chosen
 from pymc_nnsteps.steps.sweep import Sweep
-from pymc_nnsteps.steps.variables import chosen
+from pymc_nnsteps.steps.tuning import DualAveraging, Repeats
 
 WARM_UP = 200
 """Number of first sweeps without these moves; a quarter of the tuning sweeps if that is less."""
@@ -174,7 +172,7 @@ class Gibbs(Step):
     @without_bookkeeping()
     def __init__(
         self,
-        vars: TensorVariable | str | Sequence[TensorVariable | str] | None = None,
+        vars: Vars = None,
         *,
         sweeps: int | Literal["auto"] = "auto",
         scan: Scan = "sequential",
@@ -194,7 +192,6 @@ class Gibbs(Step):
         self._options = options = Options(scan, collapse, interweave, passes, rays, trajectories)
         require_bool("relabel", relabel)
         model = modelcontext(model)
-        require_fitting_data(model)
         if initial_point is None:
             initial_point = model.initial_point()
         rvs: Collection[TensorVariable] = (
@@ -240,7 +237,7 @@ class Gibbs(Step):
     @override
     def _start(self, *, tune: int) -> None:
         self.n_sweeps = 0
-        self.tune = tune > 0
+        super()._start(tune=tune)
         self.repeats = Repeats.of(tune)
         self.warm_up = min(WARM_UP, tune * self.sweeps // 4)
         self.n_held = first_held(tune * self.sweeps)
@@ -323,26 +320,19 @@ class Gibbs(Step):
         draws = plan(model, rvs, self._options, shapes).sweep
         options = c_by_default(None)
         return {
-            ", ".join(map(describe, draws[n - 1].draws)): self._runs(
-                Sweep(model, draws[:n], shapes, options)
+            ", ".join(map(describe, draws[n - 1].draws)): partial(
+                self._after, Sweep(model, draws[:n], shapes, options)
             )
             for n in refreshed_after(draws)
         }
 
-    def _runs(self, sweep: Sweep) -> Callable[[PointType], PointType]:
-        def run(point: PointType) -> PointType:
-            rho, averages = self._rho([True] * len(self.adaptations)), self.averages
-            self.rng, values, *_ = sweep(
-                self.rng, point, rho[: sweep.n_tuned], averages[: sweep.n_averages]
-            )
-            return {**point, **values}
-
-        return run
-
-    @staticmethod
-    def competence(var: TensorVariable, has_grad: bool) -> Competence:
-        """Return IDEAL for the variables of a network with latent layers, else INCOMPATIBLE."""
-        return Competence.IDEAL if gibbs_is_competent(var) else Competence.INCOMPATIBLE
+    def _after(self, sweep: Sweep, point: PointType) -> PointType:
+        """The point after a part of a sweep."""
+        rho, averages = self._rho([True] * len(self.adaptations)), self.averages
+        self.rng, values, *_ = sweep(
+            self.rng, point, rho[: sweep.n_tuned], averages[: sweep.n_averages]
+        )
+        return {**point, **values}
 
 
 def _recognised(model: pm.Model) -> dict[TensorVariable, Conditional]:

@@ -8,7 +8,7 @@ import numpy as np
 import pymc as pm
 from pymc.initial_point import PointType
 from pymc.model import modelcontext
-from pymc.step_methods.compound import Competence, StepMethodState, infer_warn_stats_info
+from pymc.step_methods.compound import StepMethodState, infer_warn_stats_info
 from pymc.step_methods.state import dataclass_state
 from pymc.util import RandomGenerator, get_random_generator
 from pytensor.tensor.variable import TensorVariable
@@ -20,7 +20,7 @@ from pymc_nnsteps.arguments import (
     require_bool_or_auto,
     require_choice,
 )
-from pymc_nnsteps.graphs.shapes import require_fitting_data, shapes_of
+from pymc_nnsteps.graphs.shapes import shapes_of
 from pymc_nnsteps.kernels.compiling import (
     c_by_default,
     without_bookkeeping,
@@ -29,21 +29,17 @@ from pymc_nnsteps.kernels.native import announced
 from pymc_nnsteps.kernels.trajectories import TYPES, no_u_turn, on_orbit, random_length
 from pymc_nnsteps.laws.gaussian import Gaussian
 from pymc_nnsteps.moves.plan import Choice
-from pymc_nnsteps.steps.assignment import hmc_is_competent
 from pymc_nnsteps.steps.compiled import OfData
 from pymc_nnsteps.steps.flat import FlatDensity, Located
 from pymc_nnsteps.steps.imputed_rows import ImputedRows, moved_by_gradients
-from pymc_nnsteps.steps.integrated import block_to_collapse
-from pymc_nnsteps.steps.metric import Metric
+from pymc_nnsteps.steps.network_curvature import Choice as MetricChoice
+from pymc_nnsteps.steps.network_curvature import Metric
 from pymc_nnsteps.steps.networks import Relabelling
-from pymc_nnsteps.steps.repeats import Repeats
-from pymc_nnsteps.steps.standardised_weights import TunedScales, scales_beside
-from pymc_nnsteps.steps.step import ACCEPTANCE_AND_SIZE, Step
-from pymc_nnsteps.steps.step_size import DualAveraging, Recent
+from pymc_nnsteps.steps.standardised_weights import StandardisedWeights, TunedScales
+from pymc_nnsteps.steps.step import ACCEPTANCE_AND_SIZE, Step, Vars, chosen, require_continuous
 from pymc_nnsteps.steps.sweep import Sweep
-from pymc_nnsteps.steps.variables import Vars, chosen, require_continuous
-
-MetricChoice = Literal["auto", "network", "learnt", "prior"]
+from pymc_nnsteps.steps.terms import block_to_collapse
+from pymc_nnsteps.steps.tuning import DualAveraging, Recent, Repeats
 
 FIRST_SIZE = 0.5
 
@@ -202,6 +198,7 @@ class HMC(Step):
     """
 
     name = "hmc"
+    _uses_gradient = True
     _state_class = HMCState
     _shown = {**ACCEPTANCE_AND_SIZE, "n_diverging": ("Divergences", "")}  # noqa: RUF012
     _tuned = ("adaptation", "curvature", "references", "of_scales", "repeats")
@@ -235,7 +232,6 @@ class HMC(Step):
         if longest not in (None, "auto"):
             longest = positive_integer("longest", longest)
         model = modelcontext(model)
-        require_fitting_data(model)
         rvs = list(model.free_RVs) if vars is None else chosen(model, vars)
         require_continuous(rvs, "HMC")
         self.vars = [model.rvs_to_values[rv] for rv in rvs]
@@ -253,13 +249,14 @@ class HMC(Step):
         self._metric = Metric(model, moved, metric, in_c, integrated_out)
         self._largest_size = LARGEST_SIZE if self._metric.kind == "network" else math.inf
         self._block = None if block is None else Sweep(model, [block], shapes, in_c)
-        self._scales = scales_beside(model, moved, integrated_out) if scales else None
+        beside = StandardisedWeights(model, moved, integrated_out) if scales else None
+        self._scales = beside if beside and beside.scales else None
         self._shortens = longest == "auto" and self._scales is not None
         if longest == "auto":
             longest = LONGEST if self._metric.kind == "network" else None
         self.longest = longest
-        self._density = density = self._compiled(model, moved, block, compile_kwargs)
-        along = [] if self._scales is None else self._scales.along
+        along = [] if self._scales is None else self._scales.scales
+        self._density = density = self._compiled(model, [*moved, *along], block, compile_kwargs)
         self._relabelled = Relabelling(model, [*rvs, *along] if relabel else [])
         self._imputed = ImputedRows(model, rvs, in_c, follow=True)
         located = density.read(initial_point)
@@ -276,17 +273,17 @@ class HMC(Step):
         compile_kwargs: dict[str, Any] | None,
     ) -> FlatDensity:
         """The density that trajectories follow; declares their statistics."""
-        kernels, along, stats = [random_length if self.longest else no_u_turn], [], STATS
+        kernels, stats = [random_length if self.longest else no_u_turn], STATS
         if self._scales is not None:
             kernels.append(on_orbit)
-            along, stats = self._scales.along, STATS | self._scales.stats
+            stats = STATS | self._scales.stats
         self.stats_dtypes, self.stats_dtypes_shapes = infer_warn_stats_info([], stats, "HMC")
         calls = [(kernel, TYPES[kernel]) for kernel in kernels]
-        return FlatDensity(model, [*moved, *along], compile_kwargs, block, calls)
+        return FlatDensity(model, moved, compile_kwargs, block, calls)
 
     @override
     def _start(self, *, tune: int) -> None:
-        self.tune = tune > 0
+        super()._start(tune=tune)
         if self._scales is not None:
             self._scales.refresh()
         self.adaptation = DualAveraging(self._target, math.log(FIRST_SIZE))
@@ -423,11 +420,6 @@ class HMC(Step):
             log_density, acceptance, n_leapfrog, _, diverging = found
             return log_density, acceptance, n_leapfrog, diverging
         return found
-
-    @staticmethod
-    def competence(var: TensorVariable, has_grad: bool) -> Competence:
-        """Return IDEAL for the weights of a network whose scales Gibbs draws, else INCOMPATIBLE."""
-        return Competence.IDEAL if has_grad and hmc_is_competent(var) else Competence.INCOMPATIBLE
 
     @override
     def _progress(self, stats: dict[str, Any]) -> dict[str, Any]:

@@ -28,7 +28,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from pymc_nnsteps.steps.repeats import autocorrelation_time
+from pymc_nnsteps.steps.tuning import autocorrelation_time
 
 Array = NDArray[Any]
 

@@ -17,16 +17,13 @@ import pymc as pm
 import pytensor.tensor as pt
 from pymc.initial_point import PointType
 from pymc.model import modelcontext
-from pymc.step_methods.compound import Competence, StepMethodState, infer_warn_stats_info
-from pymc.step_methods.state import dataclass_state
+from pymc.step_methods.compound import StepMethodState, infer_warn_stats_info
 from pymc.util import RandomGenerator, get_random_generator
-from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.graphs.known import describe
 from pymc_nnsteps.kernels.compiling import c_by_default
 from pymc_nnsteps.prediction.imputation import ImputedCategory
-from pymc_nnsteps.steps.assignment import levels_are_drawn
-from pymc_nnsteps.steps.compiled import Compiled, OfData
+from pymc_nnsteps.steps.compiled import OfData, PointFunction
 from pymc_nnsteps.steps.imputed_rows import (
     RowMove,
     imputed_levels,
@@ -34,51 +31,19 @@ from pymc_nnsteps.steps.imputed_rows import (
     moved_along,
     require_own_rows,
 )
-from pymc_nnsteps.steps.step import Step
-from pymc_nnsteps.steps.variables import Vars, chosen
+from pymc_nnsteps.steps.step import Step, Vars, chosen
 
 CHANGED = "changed_levels"
-
-
-@dataclass_state
-class ImputedLevelsState(StepMethodState):
-    """Sampling state of :class:`ImputedLevels`."""
-
-    tune: bool
 
 
 class ImputedLevels(Step):
     """Draw missing levels of categories (``nns.blocks.table(..., missing="impute")``).
 
-    Parameters
-    ----------
-    vars : variable or list of variables, optional
-        Missing levels; all of them if not given.
-    model, rng, blocked, initial_point, compile_kwargs
-        As for :class:`~pymc_nnsteps.PCN`.
-
-    Raises
-    ------
-    ValueError
-        If a variable is none of missing levels whose rows are known to be independent, or
-        ``pm.set_data`` has changed the rows.
-
-    Examples
-    --------
-    >>> import pandas as pd, pymc as pm, pymc_nnsteps as nns
-    >>> from pymc_nnsteps.steps.imputed_levels import ImputedLevels
-    >>> X = pd.DataFrame({"depot": ["north", "south", None, "south"]})
-    >>> with pm.Model() as model:
-    ...     x = nns.blocks.table(X, missing="impute")
-    ...     y = pm.Normal("y", x @ [0.0, 9.0], 1, observed=[0.0, 9.0, 9.0, 9.0])
-    ...     step = ImputedLevels(rng=1)
-    >>> step.step(model.initial_point())[0]["inputs::depot_missing"]
-    array([1])
+    ``vars`` are missing levels, by default all, of rows that are independent and the model's own.
     """
 
     name = "imputed_levels"
-    _state_class = ImputedLevelsState
-    _tuned = ()
+    _state_class = StepMethodState
 
     def __init__(
         self,
@@ -100,16 +65,10 @@ class ImputedLevels(Step):
             )
         self.vars = [model.rvs_to_values[rv] for rv in rvs]
         self.rng = get_random_generator(rng)
-        self._read = [str(model.rvs_to_values[rv].name) for rv in model.free_RVs]
         self._levels = [_compiled(model, *known[rv], c_by_default(compile_kwargs)) for rv in rvs]
-        self._shown = {}
         stats: dict[str, Any] = {CHANGED: (np.float64, [])}
         self.stats_dtypes, self.stats_dtypes_shapes = infer_warn_stats_info([], stats, "levels")
         self._start(tune=1)
-
-    @override
-    def _start(self, *, tune: int) -> None:
-        self.tune = tune > 0
 
     @override
     def _of_data(self) -> list[OfData]:
@@ -119,20 +78,13 @@ class ImputedLevels(Step):
         """Draw the levels of each category in turn."""
         new_point, changed, n_entries = point.copy(), 0, 0
         for names, n_levels, (density, settle) in self._levels:
-            for function in (density, settle):
-                function.refresh_if_data_changed()
-            values = [new_point[name] for name in self._read]
             old = new_point[names[0]]
-            log = np.array([density(np.full_like(old, k), *values)[0] for k in range(n_levels)])
+            levels = [np.full_like(old, k) for k in range(n_levels)]
+            log = np.array([density.at(new_point, each)[0] for each in levels])
             drawn = (log + self.rng.gumbel(size=log.shape)).argmax(axis=0).astype(old.dtype)
-            new_point.update(zip(names, [drawn, *settle(drawn, *values)], strict=True))
+            new_point.update(zip(names, [drawn, *settle.at(new_point, drawn)], strict=True))
             changed, n_entries = changed + np.sum(drawn != old), n_entries + len(old)
         return new_point, [{CHANGED: changed / n_entries}]
-
-    @staticmethod
-    def competence(var: TensorVariable, has_grad: bool) -> Competence:
-        """IDEAL for missing levels of rows that are independent, and for nothing else."""
-        return Competence.IDEAL if levels_are_drawn(var) else Competence.INCOMPATIBLE
 
 
 def _compiled(
@@ -140,16 +92,15 @@ def _compiled(
     move: RowMove,
     category: ImputedCategory,
     compile_kwargs: dict[str, Any],
-) -> tuple[Sequence[str], int, tuple[Compiled, Compiled]]:
+) -> tuple[Sequence[str], int, tuple[PointFunction, PointFunction]]:
     """What gets new values, the number of levels, and functions of levels."""
     require_own_rows(move.imputation)
     levels, x = category.entries.type(), move.completed
     places = category.rows[:, None], category.numbers
     new = moved_along(move, pt.set_subtensor(x[places], category.indicators[levels]))
     log = pt.log(category.shares)[levels] + judged(model, move, new)[category.rows]
-    values = [model.rvs_to_values[rv] for rv in model.free_RVs]
     density, settle = (
-        Compiled([levels, *values], model.replace_rvs_by_values(outputs), compile_kwargs)
+        PointFunction(model, [levels], model.replace_rvs_by_values(outputs), compile_kwargs)
         for outputs in ([log], [new[rv] for rv in move.layers])
     )
     names = [str(model.rvs_to_values[rv].name) for rv in (category.entries, *move.layers)]

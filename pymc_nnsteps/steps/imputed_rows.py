@@ -45,7 +45,7 @@ from pymc_nnsteps.graphs.values import substitute
 from pymc_nnsteps.prediction.imputation import Imputation, ImputedCategory, imputations_of
 from pymc_nnsteps.prediction.laws import log_density
 from pymc_nnsteps.prediction.row_data import Known, arrays_in, with_rows
-from pymc_nnsteps.steps.compiled import Compiled
+from pymc_nnsteps.steps.compiled import PointFunction
 
 STEPS = (1.0, 0.5, 0.25, 0.12, 0.06)
 """Values of beta, one after another."""
@@ -173,12 +173,11 @@ class ImputedRows:
         *,
         follow: bool = False,
     ) -> None:
-        values = [model.rvs_to_values[rv] for rv in model.free_RVs]
-        self._read = [str(value.name) for value in values]
         self._moves = []
 
-        def compiled(given: list[TensorVariable], outputs: list[TensorVariable]) -> Compiled:
-            return Compiled([*given, *values], model.replace_rvs_by_values(outputs), compile_kwargs)
+        def compiled(given: list[TensorVariable], outputs: list[TensorVariable]) -> PointFunction:
+            values = model.replace_rvs_by_values(outputs)
+            return PointFunction(model, given, values, compile_kwargs)
 
         for move in imputed_rows(model, moved):
             require_own_rows(move.imputation)
@@ -209,19 +208,15 @@ class ImputedRows:
         """New values of what is moved."""
         found: dict[str, NDArray[Any]] = {}
         for names, shape, missing, functions in self._moves:
-            for function in functions:
-                function.refresh_if_data_changed()
             propose, judge, *following = functions
             state = {**point, **found}
             noise, levels = rng.standard_normal(shape), np.log(rng.random(shape[:2]))
-            centre, *changes = propose(noise, *(state[name] for name in self._read))
+            centre, *changes = propose.at(state, noise)
             for step, change, level in zip(STEPS, changes, levels, strict=True):
-                given = centre, change, np.array(step), level
-                new = judge(*given, *(state[name] for name in self._read))
+                new = judge.at(state, centre, change, np.array(step), level)
                 state.update(zip(names, new, strict=True))
             for size in SIZES if following else ():
-                values = [state[name] for name in self._read]
-                new = _followed(rng, missing, size, values, *following)
+                new = _followed(rng, missing, size, state, *following)
                 state.update(zip(names, new, strict=True))
             found |= {name: state[name] for name in names}
         return found
@@ -231,25 +226,25 @@ def _followed(
     rng: np.random.Generator,
     missing: NDArray[np.bool_],
     size: float,
-    values: Sequence[NDArray[Any]],
-    where: Compiled,
-    slopes_at: Compiled,
-    settle: Compiled,
+    point: Mapping[str, NDArray[Any]],
+    where: PointFunction,
+    density: PointFunction,
+    settle: PointFunction,
 ) -> list[NDArray[Any]]:
     """New values after leapfrog steps of all rows, each of which is accepted by itself."""
-    x, scales = where(*values)
+    x, scales = where.at(point)
     velocity = rng.standard_normal(missing.shape) * missing
-    before, slope = slopes_at(x, *values)
+    before, slope = density.at(point, x)
     energy = (velocity**2).sum(axis=1) / 2 - before
     with np.errstate(over="ignore", invalid="ignore"):
         for _ in range(LEAPS):
             velocity = velocity + size / 2 * scales * slope
             x = (x + size * scales * velocity).astype(x.dtype)
-            after, slope = slopes_at(x, *values)
+            after, slope = density.at(point, x)
             velocity = velocity + size / 2 * scales * slope
         change = energy - (velocity**2).sum(axis=1) / 2 + after
     level = np.where(np.log(rng.random(len(x))) < change, -np.inf, np.inf)
-    return list(settle(x, level, *values))
+    return settle.at(point, x, level)
 
 
 def _drawn(move: RowMove, noise: TensorVariable) -> list[TensorVariable]:

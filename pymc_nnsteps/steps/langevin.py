@@ -15,7 +15,6 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.arguments import positive_number
 from pymc_nnsteps.graphs.known import describe
-from pymc_nnsteps.graphs.shapes import require_fitting_data
 from pymc_nnsteps.steps.metropolis import (
     MetropolisHastings,
     Proposal,
@@ -24,8 +23,8 @@ from pymc_nnsteps.steps.metropolis import (
     scaled,
     statistics,
 )
+from pymc_nnsteps.steps.step import Vars, chosen, require_continuous
 from pymc_nnsteps.steps.target import dependent_factors
-from pymc_nnsteps.steps.variables import Vars, chosen, require_continuous
 
 
 def mala_move(
@@ -108,7 +107,6 @@ class MALA(MetropolisHastings):
     name = "mala"
     stats_dtypes_shapes: ClassVar[dict[str, Any]] = statistics("log_density")
     _density = "log_density"
-    _default_target = 0.574
     _size_at = staticmethod(math.exp)
 
     def __init__(
@@ -129,7 +127,6 @@ class MALA(MetropolisHastings):
         model = modelcontext(model)
         rvs = list(model.free_RVs) if vars is None else chosen(model, vars)
         require_continuous(rvs, "MALA")
-        require_fitting_data(model)
         point = model.initial_point() if initial_point is None else initial_point
         scales = _scales(model, rvs, preconditioner or {}, point)
         super().__init__(

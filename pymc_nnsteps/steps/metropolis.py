@@ -33,15 +33,18 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_nnsteps.arguments import positive_integer, positive_number
 from pymc_nnsteps.graphs.known import describe, has_prior, law_as_stated
 from pymc_nnsteps.graphs.search import parameters, stated_in
-from pymc_nnsteps.graphs.shapes import refuse_random_data, require_fitting_data
+from pymc_nnsteps.graphs.shapes import refuse_random_data
 from pymc_nnsteps.graphs.values import natural_values, substitute, typed_like
 from pymc_nnsteps.kernels.compiling import c_by_default, without_bookkeeping
 from pymc_nnsteps.laws.multivariate import inverted
 from pymc_nnsteps.random.standard_normal import standard_normal
 from pymc_nnsteps.steps.compiled import Compiled
 from pymc_nnsteps.steps.step import ACCEPTANCE_AND_SIZE, Step
-from pymc_nnsteps.steps.step_size import DualAveraging
 from pymc_nnsteps.steps.target import gradient_of, log_density, moved_with, unbatched
+from pymc_nnsteps.steps.tuning import DualAveraging
+
+FIRST_COORDINATE = math.log(0.1)
+"""Coordinate of the step size that the adaptation starts from."""
 
 Map = Callable[[TensorVariable], TensorVariable]
 
@@ -277,8 +280,6 @@ class MetropolisHastings(Step):
     _shown = ACCEPTANCE_AND_SIZE
     _tuned = ("adaptation",)
     _density: ClassVar[str]
-    _default_target: ClassVar[float]
-    _first_coordinate: ClassVar[float] = math.log(0.1)
     adaptation: DualAveraging
 
     @without_bookkeeping()
@@ -291,17 +292,14 @@ class MetropolisHastings(Step):
         proposal: Proposal,
         *,
         size: float | None,
-        target_accept: float | None,
+        target_accept: float,
         steps: int,
         rng: RandomGenerator,
         initial_point: PointType | None,
         compile_kwargs: dict[str, Any] | None,
     ) -> None:
-        require_fitting_data(model)
         self.steps = positive_integer("steps", steps)
-        self._target = self._default_target
-        if target_accept is not None:
-            self._target = positive_number("target_accept", target_accept, below=1)
+        self._target = positive_number("target_accept", target_accept, below=1)
         self._given_size = size
         self.vars = [model.rvs_to_values[rv] for rv in rvs]
         self.rng = get_random_generator(rng)
@@ -322,8 +320,8 @@ class MetropolisHastings(Step):
 
     @override
     def _start(self, *, tune: int) -> None:
-        self.tune = tune > 0
-        self.adaptation = DualAveraging(self._target, self._first_coordinate)
+        super()._start(tune=tune)
+        self.adaptation = DualAveraging(self._target, FIRST_COORDINATE)
         self.current: Current | None = None
 
     @property

@@ -31,7 +31,7 @@ equations 58-68.
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pymc as pm
@@ -61,10 +61,14 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.known import describe, prior_kind
 from pymc_nnsteps.graphs.search import dependents, depends_on, once_per_model, parameters, stated_in
-from pymc_nnsteps.graphs.values import substitute
+from pymc_nnsteps.graphs.values import natural_values, substitute
 from pymc_nnsteps.laws.conditional import value_of
+from pymc_nnsteps.steps.compiled import PointFunction
 from pymc_nnsteps.steps.information import Unaligned, information
-from pymc_nnsteps.steps.target import dependent_factors, moved_with
+from pymc_nnsteps.steps.target import dependent_factors, gradient_of, log_density, moved_with
+
+Choice = Literal["auto", "network", "learnt", "prior"]
+"""Where the curvature of the metric is to come from."""
 
 PRECISIONS: dict[type, Callable[..., TensorVariable]] = {
     NormalRV: lambda mu, sigma: pt.sqr(1 / sigma),
@@ -129,19 +133,19 @@ def _of_weights(
     barriers = model.basic_RVs
     priors = [pt.as_tensor(PRECISIONS[prior_kind(model, rv)](*parameters(rv))) for rv in weights]
     variances = [_variance(rv, p) for rv, p in zip(weights, priors, strict=True)]
-    squares = Squares(dict(zip(weights, variances, strict=True)), barriers)
+    network = _NetworkReader(dict(zip(weights, variances, strict=True)), barriers)
     total = pt.constant(0.0)
     references: dict[Any, Any] = {}
     factors = _factors(model, weights)
     for factor in factors:
-        outputs = network_outputs(parameters(factor), weights, barriers, squares.of)
+        outputs = network.outputs(parameters(factor))
         places = {_like(u): u for u in outputs}
         for u, curvature in zip(outputs, _curvatures(model, factor, places), strict=True):
             typical = curvature
             if not places.keys().isdisjoint(ancestors([curvature])):
                 typical = curvature.type(name=f"information of {factor.name}")
                 [references[typical]] = substitute([curvature], places)
-            total += (typical * squares.of(u)).sum()
+            total += (typical * network.square(u)).sum()
     likelihoods: Any = pt.grad(total, variances, disconnected_inputs="ignore")
     read = [*priors, *likelihoods]
     seen = [rv for rv in rvs if any(depends_on(each, [rv], barriers) for each in read)]
@@ -236,28 +240,31 @@ BENT: dict[type[scalar.ScalarOp], Callable[[TensorVariable], TensorVariable]] = 
 """Largest squares of activations; their slopes are bounded by one."""
 
 
-class Squares:
-    """Typical squares of expressions, given the squares of the weights that move."""
+LINEAR = (scalar.Add, scalar.Mul, scalar.Sub, scalar.TrueDiv)
+
+
+class _NetworkReader:
+    """Outputs of a network, and typical squares of expressions given those of weights that move."""
 
     def __init__(
         self, given: Mapping[TensorVariable, TensorVariable], barriers: Collection[TensorVariable]
     ) -> None:
-        self._found: dict[Any, TensorVariable] = dict(given)
-        self._given = given
-        self._barriers = barriers
+        self._squares: dict[Any, Any] = dict(given)
+        self._found_outputs: dict[Any, list[Any]] = {}
+        self._given, self._barriers = given, barriers
 
-    def of(self, expression: Any) -> Any:
+    def square(self, expression: Any) -> Any:
         """Square of an expression; its value if nothing in it moves."""
         moving = dependents(expression, self._given, self._barriers)
         return self._square(expression, moving)
 
     def _square(self, expression: Any, moving: Collection[Variable]) -> Any:
-        if expression not in self._found:
+        if expression not in self._squares:
             if expression in moving:
-                self._found[expression] = self._of_node(expression, moving)
+                self._squares[expression] = self._of_node(expression, moving)
             else:
-                self._found[expression] = pt.sqr(expression.astype("float64"))
-        return self._found[expression]
+                self._squares[expression] = pt.sqr(expression.astype("float64"))
+        return self._squares[expression]
 
     def _of_node(self, expression: Any, moving: Collection[Variable]) -> Any:
         op, inputs = expression.owner.op, expression.owner.inputs
@@ -276,6 +283,52 @@ class Squares:
         if isinstance(op, Elemwise):
             return _of_numbers(op.scalar_op, squares, [i in moving for i in inputs])
         raise NotConjugate(f"{op} is not supported")
+
+    def outputs(self, expressions: Sequence[Variable]) -> list[TensorVariable]:
+        """Outputs of the network through which weights enter the parameters of a response."""
+        moving = [(e, dependents(e, self._given, self._barriers)) for e in expressions]
+        return list(dict.fromkeys(u for each in moving for u in self._outputs(*each)))
+
+    def _outputs(self, expression: Any, moving: Collection[Variable]) -> list[Any]:
+        if expression not in moving:
+            return []
+        if expression not in self._found_outputs:
+            self._found_outputs[expression] = (
+                [expression]
+                if expression in self._given
+                else self._below(expression, expression.owner, moving)
+            )
+        return self._found_outputs[expression]
+
+    def _below(self, expression: Any, node: Apply, moving: Collection[Variable]) -> list[Any]:
+        """Outputs of what an expression is computed from, or the expression itself."""
+        if not _keeps_rows(node):
+            self.square(expression)
+            return [expression]
+        below = list(dict.fromkeys(u for i in node.inputs for u in self._outputs(i, moving)))
+        if len(below) == 1 and not self._is_output_of(node, below[0]):
+            return below
+        with suppress(NotConjugate):
+            self.square(expression)
+            return [expression]
+        if isinstance(node.op, Subtensor):
+            self.square(expression)
+        return below
+
+    def _is_output_of(self, node: Apply, below: TensorVariable) -> bool:
+        """Whether a part of an output, or what is linear in a weight, is an output itself."""
+        operand: Any = node.inputs[0]
+        result: Any = node.outputs[0]
+        is_part = below is operand and result.ndim < below.ndim
+        match node.op:
+            case Subtensor(idx_list=[_, *columns]) if any(
+                isinstance(each, slice) and each != slice(None) for each in columns
+            ):  # some columns, not a single one
+                return is_part or below.ndim == operand.ndim
+            case Subtensor() | DimShuffle():
+                return is_part
+        linear = isinstance(node.op, Elemwise) and isinstance(node.op.scalar_op, LINEAR)
+        return below in self._given and linear
 
 
 def _of_numbers(operation: Any, squares: Sequence[Any], moves: Sequence[bool]) -> Any:
@@ -304,78 +357,6 @@ def _bent(square: Any, largest: Any) -> Any:
     return square + disconnected_grad(largest - square)
 
 
-LINEAR = (scalar.Add, scalar.Mul, scalar.Sub, scalar.TrueDiv)
-
-
-def network_outputs(
-    expressions: Sequence[Variable],
-    weights: Collection[TensorVariable],
-    barriers: Collection[TensorVariable],
-    require_readable: Callable[[Any], object],
-) -> list[TensorVariable]:
-    """Outputs of the network through which weights enter the parameters of a response."""
-    reader = _OutputReader(weights, barriers, require_readable)
-    return list(dict.fromkeys(u for each in expressions for u in reader.outputs(each)))
-
-
-class _OutputReader:
-    def __init__(
-        self,
-        weights: Collection[TensorVariable],
-        barriers: Collection[TensorVariable],
-        require_readable: Callable[[Any], object],
-    ) -> None:
-        self._weights = weights
-        self._barriers = barriers
-        self._require_readable = require_readable
-        self._found: dict[Any, list[Any]] = {}
-
-    def outputs(self, expression: Any) -> list[Any]:
-        moving = dependents(expression, self._weights, self._barriers)
-        return self._outputs(expression, moving)
-
-    def _outputs(self, expression: Any, moving: Collection[Variable]) -> list[Any]:
-        if expression not in moving:
-            return []
-        if expression not in self._found:
-            self._found[expression] = (
-                [expression]
-                if expression in self._weights
-                else self._below(expression, expression.owner, moving)
-            )
-        return self._found[expression]
-
-    def _below(self, expression: Any, node: Apply, moving: Collection[Variable]) -> list[Any]:
-        """Outputs of what an expression is computed from, or the expression itself."""
-        if not _keeps_rows(node):
-            self._require_readable(expression)
-            return [expression]
-        below = list(dict.fromkeys(u for i in node.inputs for u in self._outputs(i, moving)))
-        if len(below) == 1 and not self._is_output_of(node, below[0]):
-            return below
-        with suppress(NotConjugate):
-            self._require_readable(expression)
-            return [expression]
-        if isinstance(node.op, Subtensor):
-            self._require_readable(expression)
-        return below
-
-    def _is_output_of(self, node: Apply, below: TensorVariable) -> bool:
-        """Whether a part of an output, or what is linear in a weight, is an output itself."""
-        operand: Any = node.inputs[0]
-        result: Any = node.outputs[0]
-        is_part = below is operand and result.ndim < below.ndim
-        match node.op:
-            case Subtensor(idx_list=[_, *columns]) if any(
-                isinstance(each, slice) and each != slice(None) for each in columns
-            ):  # some columns, not a single one
-                return is_part or below.ndim == operand.ndim
-            case Subtensor() | DimShuffle():
-                return is_part
-        linear = isinstance(node.op, Elemwise) and isinstance(node.op.scalar_op, LINEAR)
-        return below in self._weights and linear
-
-
 def _keeps_rows(node: Apply) -> bool:
     """Whether each row of a result depends on the same row of its operands alone."""
     match node.op:
@@ -392,3 +373,74 @@ def _keeps_rows(node: Apply) -> bool:
         case Subtensor(idx_list=[rows, *_]):
             return rows == slice(None)
     return False
+
+
+class Metric:
+    """Prior precisions and curvatures at the present values of all variables.
+
+    They depend neither on the variables that are moved nor on those that are integrated out.
+    """
+
+    def __init__(
+        self,
+        model: pm.Model,
+        rvs: Sequence[TensorVariable],
+        metric: Choice,
+        compile_kwargs: Mapping[str, Any],
+        integrated_out: Sequence[TensorVariable] = (),
+    ) -> None:
+        values = [model.rvs_to_values[rv] for rv in rvs]
+        moved = [*rvs, *integrated_out]
+        network = _network(model, moved, metric)
+        weights = {} if network is None else network.likelihoods
+        self.kind: Choice = "network" if weights else "learnt" if metric == "auto" else metric
+        priors = {rv: prior_precision(model, rv, moved_with(model, moved)) for rv in rvs}
+        precisions: dict[Any, Any] = {rv: 1.0 if p is None else p for rv, p in priors.items()}
+        places: Mapping[Any, Any] = {}
+        if network is not None:
+            precisions |= {rv: network.priors[rv] + c for rv, c in weights.items()}
+            places = network.references
+        natural = natural_values(model)
+        read = substitute([pt.as_tensor(precisions[rv]) for rv in rvs], natural)
+        outputs = [_flat(read, values)]
+        learnt = [] if self.kind == "prior" else [rv for rv in rvs if rv not in weights]
+        if learnt:
+            included = log_density(model, [rv for rv in learnt if priors[rv] is not None])
+            outputs.append(_flat(gradient_of(included, values, values), values))
+            outputs.append(_flat([pt.constant(float(rv in learnt)) for rv in rvs], values))
+        typical = substitute(places.values(), natural)
+        # What the precisions are evaluated at in the place of what is moved.
+        self._references = PointFunction(model, (), typical, compile_kwargs)
+        self._precisions = PointFunction(model, list(places), outputs, compile_kwargs)
+        self.of_data = self._references, self._precisions
+        self.references = self._references.at
+
+    def __call__(
+        self, point: Mapping[str, np.ndarray], references: Sequence[np.ndarray] = ()
+    ) -> list[np.ndarray]:
+        """Precisions (n,) and, where some are learnt, the gradient of their priors and a mask.
+
+        The gradient is of the priors that are included in those to be learnt, whose mask is one.
+        """
+        return self._precisions.at(point, *references)
+
+
+def _network(
+    model: pm.Model, moved: Sequence[TensorVariable], metric: Choice
+) -> NetworkCurvature | None:
+    """Curvature read off the graph, if that is asked for, or possible and not excluded."""
+    if metric not in ("auto", "network"):
+        return None
+    try:
+        return network_curvature(model, moved)
+    except NotConjugate as reason:
+        if metric == "auto":
+            return None
+        raise ValueError(
+            f'metric="network" needs a network that can be read: {reason}; use "learnt".'
+        ) from reason
+
+
+def _flat(parts: Sequence[Any], values: Sequence[Any]) -> TensorVariable:
+    whole = (pt.broadcast_to(part, v.shape) for part, v in zip(parts, values, strict=True))
+    return pt.concatenate([each.ravel().astype("float64") for each in whole])

@@ -54,7 +54,7 @@ from pymc_nnsteps.laws.piecewise import (
 from pymc_nnsteps.laws.recognition import match
 from pymc_nnsteps.laws.scales import PRIORS, SQUARES
 from pymc_nnsteps.network.exchangeable import ExchangeableUnits, exchangeable_units
-from pymc_nnsteps.network.functional import functional_networks, wide_network
+from pymc_nnsteps.network.network import functional_networks, wide_network
 from pymc_nnsteps.prediction.imputation import imputations_of
 
 HELD = 30

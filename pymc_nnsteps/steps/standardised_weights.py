@@ -51,7 +51,7 @@ from pymc_nnsteps.laws.scales import Scaled, scaled_child
 from pymc_nnsteps.steps.compiled import PointFunction
 from pymc_nnsteps.steps.flat import FlatDensity, Located
 from pymc_nnsteps.steps.networks import first_held
-from pymc_nnsteps.steps.step_size import DualAveraging, Recent
+from pymc_nnsteps.steps.tuning import DualAveraging, Recent
 
 WEIGHTS = (NormalRV, StudentTRV, LaplaceRV)
 SCALES = (HalfNormalRV, GammaRV, ExponentialRV, InvGammaRV)
@@ -60,8 +60,49 @@ SCALES = (HalfNormalRV, GammaRV, ExponentialRV, InvGammaRV)
 Point = Mapping[str, np.ndarray]
 
 
+LONGEST = 19
+"""Upper limit of the number of leapfrog steps."""
+
+TARGET_ACCEPT = 0.8
+"""Mean acceptance probability that the adaptation aims at."""
+
+FIRST_SIZE = 0.5
+
+FLOOR = 1e-3
+"""Least curvature along a direction."""
+
+
+def basis_of(outer: Recent) -> np.ndarray:
+    """Directions, a column each, in which a mean of outer products, shrunken, is the identity."""
+    [curvature] = outer.means
+    n = len(curvature)
+    believed = outer.effective_count / (outer.effective_count + n)
+    diagonal = np.diagonal(curvature)
+    shrunk = believed * curvature + (1 - believed) * np.diag(diagonal) + FLOOR * np.eye(n)
+    return np.linalg.inv(np.linalg.cholesky(shrunk)).T.copy()
+
+
+@dataclass(frozen=True)
+class TunedScales:
+    """What is adapted."""
+
+    adaptation: DualAveraging
+    n_held: int  # number of draws that hold scales yet
+    curvature: Recent | None = None  # products of slopes
+
+    @staticmethod
+    def of(tune: int) -> "TunedScales":
+        """At the start of a chain with so many tuning draws."""
+        return TunedScales(DualAveraging(TARGET_ACCEPT, math.log(FIRST_SIZE)), first_held(tune))
+
+
 class StandardisedWeights:
-    """Scales that other steps draw, and how they move with the weights of a step."""
+    """Scales that other steps draw, and trajectories along which they and a step's weights move."""
+
+    stats: ClassVar[dict[str, Any]] = {
+        "scales_acceptance": (np.float64, []),
+        "scales_size": (np.float64, []),
+    }
 
     def __init__(
         self,
@@ -81,6 +122,48 @@ class StandardisedWeights:
         logarithms = substitute(scales, natural_values(model))
         mode = Mode(linker="py", optimizer="fast_compile")
         self._logarithms = PointFunction(model, (), logarithms, {"mode": mode})
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Read the directions again: data may pick other scales, of other lengths."""
+        self._orbit: Orbit | None = None
+        self._basis: tuple[Recent, np.ndarray] | None = None
+
+    def move(
+        self,
+        tuned: TunedScales,
+        density: FlatDensity,
+        located: Located,
+        point: Mapping[str, np.ndarray],
+        rng: np.random.Generator,
+        *,
+        tune: bool,
+    ) -> tuple[TunedScales, float, dict[str, Any]]:
+        """Overwrite a place by a draw along the directions; return the log density there."""
+        start = density(located)
+        size = math.exp(tuned.adaptation.current if tune else tuned.adaptation.average)
+        acceptance, log_density = 1.0, start[0]
+        if tuned.n_held:
+            tuned = replace(tuned, n_held=tuned.n_held - 1)
+        else:
+            if self._orbit is None:
+                self._orbit = self.orbit(point)
+            n = self._orbit.directions.max(initial=-1) + 1
+            known, slope = tuned.curvature, np.empty(n)
+            if known is None or len(known.means[0]) != n:  # of other data, with other scales
+                known = Recent([np.eye(n)])
+            if self._basis is None or self._basis[0] is not known:
+                self._basis = known, basis_of(known)
+            kernel, target = density.given_to(on_orbit, located)
+            given = target, self._orbit, located.place, start, self._basis[1], slope, size, LONGEST
+            log_density, acceptance, *_ = kernel(*given, rng)
+            adaptation = tuned.adaptation
+            if tune:
+                adaptation = adaptation.update(acceptance)
+                known = known.update([np.outer(slope, slope)])
+            tuned = TunedScales(adaptation, 0, known)
+        stats = {"scales_acceptance": np.float64(acceptance), "scales_size": np.float64(size)}
+        return tuned, log_density, stats
 
     def orbit(self, point: Point) -> Orbit:
         """How what is moved, and the scales after it, move along the directions of scales."""
@@ -173,102 +256,3 @@ def _proportional(model: pm.Model, child: TensorVariable, rv: TensorVariable) ->
         location = parameters(child)[seen.role.scale - 1]
         return seen if scalar_constant(location) == 0 else None
     return seen
-
-
-LONGEST = 19
-"""Upper limit of the number of leapfrog steps."""
-
-TARGET_ACCEPT = 0.8
-"""Mean acceptance probability that the adaptation aims at."""
-
-FIRST_SIZE = 0.5
-
-FLOOR = 1e-3
-"""Least curvature along a direction."""
-
-
-def basis_of(outer: Recent) -> np.ndarray:
-    """Directions, a column each, in which a mean of outer products, shrunken, is the identity."""
-    [curvature] = outer.means
-    n = len(curvature)
-    believed = outer.effective_count / (outer.effective_count + n)
-    diagonal = np.diagonal(curvature)
-    shrunk = believed * curvature + (1 - believed) * np.diag(diagonal) + FLOOR * np.eye(n)
-    return np.linalg.inv(np.linalg.cholesky(shrunk)).T.copy()
-
-
-@dataclass(frozen=True)
-class TunedScales:
-    """What is adapted."""
-
-    adaptation: DualAveraging
-    n_held: int  # number of draws that hold scales yet
-    curvature: Recent | None = None  # products of slopes
-
-    @staticmethod
-    def of(tune: int) -> "TunedScales":
-        """At the start of a chain with so many tuning draws."""
-        return TunedScales(DualAveraging(TARGET_ACCEPT, math.log(FIRST_SIZE)), first_held(tune))
-
-
-class ScaleTrajectories:
-    """Trajectories of the scales of some weights."""
-
-    stats: ClassVar[dict[str, Any]] = {
-        "scales_acceptance": (np.float64, []),
-        "scales_size": (np.float64, []),
-    }
-
-    def __init__(self, standardised: StandardisedWeights) -> None:
-        self._standardised = standardised
-        self.along = standardised.scales
-        self.refresh()
-
-    def refresh(self) -> None:
-        """Read the directions again: data may pick other scales, of other lengths."""
-        self._orbit: Orbit | None = None
-        self._basis: tuple[Recent, np.ndarray] | None = None
-
-    def move(
-        self,
-        tuned: TunedScales,
-        density: FlatDensity,
-        located: Located,
-        point: Mapping[str, np.ndarray],
-        rng: np.random.Generator,
-        *,
-        tune: bool,
-    ) -> tuple[TunedScales, float, dict[str, Any]]:
-        """Overwrite a place by a draw along the directions; return the log density there."""
-        start = density(located)
-        size = math.exp(tuned.adaptation.current if tune else tuned.adaptation.average)
-        acceptance, log_density = 1.0, start[0]
-        if tuned.n_held:
-            tuned = replace(tuned, n_held=tuned.n_held - 1)
-        else:
-            if self._orbit is None:
-                self._orbit = self._standardised.orbit(point)
-            n = self._orbit.directions.max(initial=-1) + 1
-            known, slope = tuned.curvature, np.empty(n)
-            if known is None or len(known.means[0]) != n:  # of other data, with other scales
-                known = Recent([np.eye(n)])
-            if self._basis is None or self._basis[0] is not known:
-                self._basis = known, basis_of(known)
-            kernel, target = density.given_to(on_orbit, located)
-            given = target, self._orbit, located.place, start, self._basis[1], slope, size, LONGEST
-            log_density, acceptance, *_ = kernel(*given, rng)
-            adaptation = tuned.adaptation
-            if tune:
-                adaptation = adaptation.update(acceptance)
-                known = known.update([np.outer(slope, slope)])
-            tuned = TunedScales(adaptation, 0, known)
-        stats = {"scales_acceptance": np.float64(acceptance), "scales_size": np.float64(size)}
-        return tuned, log_density, stats
-
-
-def scales_beside(
-    model: pm.Model, moved: Sequence[TensorVariable], integrated_out: Collection[TensorVariable]
-) -> ScaleTrajectories | None:
-    """Trajectories of the scales of what a step moves; None if no other step draws any."""
-    standardised = StandardisedWeights(model, moved, integrated_out)
-    return ScaleTrajectories(standardised) if standardised.scales else None

@@ -68,11 +68,6 @@ class Stationarity:
     draws: int
     thinning: int
 
-    @property
-    def limit(self) -> float:
-        """Limit on the absolute z-scores of a correct chain."""
-        return limit(self.n_tests, WRONG)
-
     def beyond(self, level: float) -> list[Row]:
         """Rows beyond a limit, the worst first."""
         rows = [row for row in self.rows if not abs(row[2]) < limit(self.n_tests, level)]
@@ -84,7 +79,7 @@ class Stationarity:
         every = f", one of every {self.thinning} sweeps" if self.thinning > 1 else ""
         return (
             f"{self.n_tests} z-scores from {self.draws} draws{every}; right ones stay below "
-            f"{self.limit:.1f}"
+            f"{limit(self.n_tests, WRONG):.1f}"
         )
 
 
@@ -270,7 +265,7 @@ class _Evaluation:
     def __init__(
         self, chain: _TunedChain, pilot: _Pilot, draws: int, rng: np.random.Generator
     ) -> None:
-        self._chain, self._pilot, self._draws, self._rng = chain, pilot, draws, rng
+        self._chain, self._pilot, self._rng = chain, pilot, rng
         sizes = {name: scales.centre.size for name, scales in pilot.scales.items()}
         self._stein = {n: [Series(draws, sizes[n]) for _ in STEIN] for n in pilot.smooth}
         self._moves = {n: [Series(draws, size) for _ in MOVES] for n, size in sizes.items()}
@@ -315,25 +310,21 @@ class _Evaluation:
         """Rows of the z-scores of largest size, and the number of all."""
         model = self._chain.target.model
         rvs = {model.rvs_to_values[rv].name: describe(rv) for rv in model.free_RVs}
-        rows: list[Row] = []
-        n_tests = 0
+        scores: list[tuple[str, str, Array]] = []
         for value, name in rvs.items():
             named = [
                 *zip(STEIN, self._stein.get(value, ()), strict=False),
                 *zip(MOVES, self._moves.get(value, ()), strict=False),
             ]
-            for identity, series in named:
-                scores = series.z_scores()
-                n_tests += scores.size
-                rows.append((name, identity + where, float(scores[np.argmax(np.abs(scores))])))
+            scores += [(name, identity, series.z_scores()) for identity, series in named]
         if self._axes is not None:
             for identity, series in zip(STEIN, self._joint, strict=True):
-                scores = series.z_scores()
-                n_tests += scores.size
-                worst = int(np.argmax(np.abs(scores)))
-                names = ", ".join(rvs[value] for value in self._axes.variables(worst))
-                rows.append((names, f"{identity} along an axis{where}", float(scores[worst])))
-        return rows, n_tests
+                z = series.z_scores()
+                moving = self._axes.variables(int(np.argmax(np.abs(z))))
+                names = ", ".join(rvs[value] for value in moving)
+                scores.append((names, f"{identity} along an axis", z))
+        rows = [(n, what + where, float(z[np.argmax(np.abs(z))])) for n, what, z in scores]
+        return rows, sum(z.size for *_, z in scores)
 
 
 def _evaluate(

@@ -3,8 +3,8 @@ r"""A log density by what it needs of the rows of data: a sum of terms, or a fun
 Where each row of some observations depends on its own row of data containers alone, their log
 density and its gradient are sums over blocks of rows. What is computed of a block stays in the
 processor's cache, and memory does not grow with the data: on 14 000 rows a gradient takes a half to
-a quarter of the time. With a Gaussian block integrated out (:mod:`.integrated`) the log density is
-a function of sums over rows,
+a quarter of the time. With a Gaussian block integrated out the log density is a function of sums
+over rows,
 
 .. math::
 
@@ -13,6 +13,17 @@ a function of sums over rows,
 the block's information and linear part, and the log density of the rows where the block is zero.
 Its gradient is :math:`\partial F / \partial \theta + \sum_i (\partial s_i / \partial \theta)^T
 \, \partial F / \partial S`: first the sums, then F, then the second sum.
+
+**The integral.** Where the posterior of a block :math:`v` given all else is
+:math:`N(P^{-1} h, P^{-1})` (:mod:`pymc_nnsteps.laws.gaussian`), the density of all else is
+
+.. math::
+
+    \log \int p(\theta, v, y)\, dv = \log p(\theta, v = 0, y)
+    + \tfrac12 h^T P^{-1} h - \tfrac12 \log |P| + \text{constant},
+
+P and h functions of :math:`\theta`. With :math:`m = P^{-1} h` the gradients of the two terms are
+:math:`m` with respect to h and :math:`-\tfrac12 (m m^T + P^{-1})` with respect to P.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -22,22 +33,30 @@ from typing import Any
 
 import pymc as pm
 import pytensor.tensor as pt
+from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.gradient import grad
 from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors, io_toposort
+from pytensor.tensor.linalg import cholesky, solve_triangular
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.gaussian.observation import Total
-from pymc_nnsteps.graphs.known import Unknown, is_by_entry, prior_kind
+from pymc_nnsteps.gaussian.layout import BlockPrior, dense_size, prior_of
+from pymc_nnsteps.gaussian.observation import Child, Observation, Total, evidence_of, total_of
+from pymc_nnsteps.graphs.errors import known_or_none
+from pymc_nnsteps.graphs.known import Unknown, describe, is_by_entry, prior_kind
+from pymc_nnsteps.graphs.linear_terms import expand, flatten
 from pymc_nnsteps.graphs.row_axes import MixesRows, Rows
 from pymc_nnsteps.graphs.rows import follow_rows, require_aligned
 from pymc_nnsteps.graphs.search import parameters
 from pymc_nnsteps.graphs.shapes import lengths, stated_lengths
 from pymc_nnsteps.graphs.values import natural_values, substitute, typed_like
 from pymc_nnsteps.kernels.rewriting import canonical
+from pymc_nnsteps.laws.conditional import Shapes
 from pymc_nnsteps.laws.gaussian import Gaussian
-from pymc_nnsteps.steps.integrated import likelihood, log_integral
+from pymc_nnsteps.laws.recognition import find_conditionals, match
+from pymc_nnsteps.moves.plan import Choice
+from pymc_nnsteps.steps.network_curvature import network_curvature
 from pymc_nnsteps.steps.target import gradient_of, log_density
 
 ROWS = 512
@@ -146,13 +165,15 @@ FEWEST = 3_000
 
 @dataclass(frozen=True)
 class Terms:
-    """A log density in terms of a model's value variables."""
+    """A log density of value variables: a sum over rows, or a function of such sums."""
 
     rest: TensorVariable  # what is no sum over rows
     # Sums over the rows of data: of one block of rows, if the data have only these. The first one
     # is a part of the log density.
     sums: tuple[TensorVariable, ...]
     by_row: ByRow  # these rows
+    # What stands for the sums in ``rest``, if this is a function of them.
+    given: tuple[TensorVariable, ...] = ()
 
     def graphs(
         self,
@@ -161,28 +182,15 @@ class Terms:
         is_first: TensorVariable,
         given: TensorVariable,
     ) -> list[TensorVariable]:
-        """Vectors that one block of rows adds: the log density and its gradient in ``parts``.
+        """Vectors of :class:`~pymc_nnsteps.kernels.trajectories.Density`.
 
-        ``moved`` is made of these; ``is_first`` is one for the first block of rows, else zero.
+        Of a sum over rows it is the vector that one block of these adds: the log density and its
+        gradient in ``parts``, of which ``moved`` is made; ``is_first`` is one for the first block,
+        else zero.
         """
-        rest, rows = substitute([self.rest, *self.sums], moved)
-        return [_with_gradient(is_first * rest + rows, parts, list(moved))]
-
-
-@dataclass(frozen=True)
-class OfSums(Terms):
-    """A log density that is a function of sums over rows."""
-
-    given: tuple[TensorVariable, ...] = ()  # what stands for the sums in ``rest``
-
-    def graphs(
-        self,
-        moved: Mapping[Variable, Variable],
-        parts: Sequence[TensorVariable],
-        is_first: TensorVariable,
-        given: TensorVariable,
-    ) -> list[TensorVariable]:
-        """Vectors of :class:`~pymc_nnsteps.kernels.trajectories.Density`."""
+        if not self.given:
+            rest, rows = substitute([self.rest, *self.sums], moved)
+            return [_with_gradient(is_first * rest + rows, parts, list(moved))]
         sums = substitute(self.sums, moved)
         pieces = _pieces(given, sums)
         known: dict[Any, Any] = {**moved}
@@ -215,7 +223,7 @@ def terms(model: pm.Model, factors: Sequence[TensorVariable], block: Gaussian | 
     given = tuple(s.type.clone(dtype="float64")() for s in sums)
     total = Total(*given[1:])
     rest += given[0] + log_integral(model, block, total if others is None else total + others)
-    return OfSums(rest, sums, found, given)
+    return Terms(rest, sums, found, given)
 
 
 def _is_worth_two_passes(block: Gaussian, found: ByRow) -> bool:
@@ -262,3 +270,101 @@ def _pieces(vector: TensorVariable, like: Sequence[TensorVariable]) -> list[Tens
         vector[end - size : end].reshape(shape, ndim=len(shape))
         for size, end, shape in zip(sizes, ends, shapes, strict=True)
     ]
+
+
+LARGEST = 100
+"""Upper limit of the entries of a block per label for ``collapse="auto"``."""
+
+
+def block_to_collapse(
+    model: pm.Model, rvs: Sequence[TensorVariable], collapse: Choice, shapes: Shapes
+) -> Gaussian | None:
+    """The largest Gaussian block, but not all, of some variables, if it is to be integrated out."""
+    if collapse is False or (collapse == "auto" and not _is_precise_network(model, rvs)):
+        return None
+    members = [rv for rv in rvs if _is_gaussian(model, rv)]
+    blocks = [c for c in find_conditionals(model, members) if isinstance(c, Gaussian)]
+    sizes = {block: dense_size(block.members, shapes) for block in blocks}
+    block = max(sizes, key=sizes.__getitem__, default=None)
+    if block is not None and len(block.draws) < len(rvs):
+        total = likelihood(block, block.observations)
+        cheap = sizes[block] <= LARGEST and _is_shared(prior_of(block.members), total)
+        cheap = cheap and any(seen.child not in rvs for seen in block.observations)
+        return block if collapse is True or cheap else None
+    if collapse is True:
+        what = "none of" if block is None else "all of"
+        raise ValueError(
+            f"collapse is True, but {what} {', '.join(map(describe, rvs))} can be integrated out "
+            f"and drawn exactly; {'pass False' if block is None else 'use nns.Gibbs'}."
+        )
+    return None
+
+
+def _is_precise_network(model: pm.Model, rvs: Sequence[TensorVariable]) -> bool:
+    """Whether variables are weights, in float64, of a network that can be read."""
+    is_network = known_or_none(network_curvature, model, rvs) is not None
+    return is_network and all(rv.dtype == "float64" for rv in rvs)
+
+
+def _is_gaussian(model: pm.Model, rv: TensorVariable) -> bool:
+    found = known_or_none(match, model, rv)
+    return isinstance(found, Gaussian) and all(
+        isinstance(seen, Observation) for seen in found.observations
+    )
+
+
+def log_integral(model: pm.Model, block: Gaussian, total: Total | None) -> TensorVariable:
+    """Log integral over a block, relative to the log density with the block at zero."""
+    prior = prior_of(block.members)
+    n = len(prior.label_lengths)
+    labels = dict(enumerate(prior.label_lengths))
+    diagonal = prior.precision[..., None] * pt.eye(prior.precision.shape[-1])
+    precision = diagonal if total is None else diagonal + total.information
+    linear = prior.linear(None if total is None else total.linear)
+    h = flatten(expand(linear, labels), 0, n)
+    if _is_shared(prior, total):
+        p, h = precision.dimshuffle("x", n, n + 1), h[None]
+    else:
+        p, h = flatten(expand(precision, labels), 0, n), h[:, None]
+    p, h = substitute([p.astype("float64"), h.astype("float64")], natural_values(model))
+    return _log_gaussian_integral(p, h)
+
+
+def likelihood(block: Gaussian, observations: Sequence[Child]) -> Total | None:
+    """Total of the contributions of some children of a block, if there are any."""
+    evidence = []
+    for seen in observations:
+        assert isinstance(seen, Observation)
+        evidence.append(evidence_of(block.members, seen))
+    return total_of(evidence, elementwise=False) if evidence else None
+
+
+def _is_shared(prior: BlockPrior, total: Total | None) -> bool:
+    """Whether all labels have the same precision matrix."""
+    return prior.shared and (total is None or total.shared)
+
+
+def _log_gaussian_integral(p: TensorVariable, h: TensorVariable) -> TensorVariable:
+    """Sum over g, r of ``h_gr^T P_g^-1 h_gr / 2 - log |P_g| / 2``, with its gradient by hand."""
+    p_in, h_in = p.type(), h.type()
+    root = cholesky(p_in, lower=True)
+    whitened = solve_triangular(root, h_in.mT, lower=True, b_ndim=2)
+    log_roots = pt.log(pt.diagonal(root, axis1=-2, axis2=-1)).sum()
+    value = pt.sqr(whitened).sum() / 2 - h_in.shape[1] * log_roots
+
+    def pullback(
+        inputs: list[TensorVariable],
+        outputs: list[TensorVariable],
+        cotangents: list[TensorVariable],
+    ) -> list[TensorVariable]:
+        p, h = inputs
+        [slope] = cotangents
+        inverse_root = solve_triangular(
+            cholesky(p, lower=True), pt.broadcast_to(pt.eye(p.shape[-1]), p.shape), lower=True
+        )
+        inverse = inverse_root.mT @ inverse_root
+        m = h @ inverse
+        return [-slope / 2 * (m.mT @ m + h.shape[1] * inverse), slope * m]
+
+    integral: Any = OpFromGraph([p_in, h_in], [value], inline=True, pullback=pullback)
+    return integral(p, h)

@@ -20,7 +20,6 @@ trained networks.
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -40,6 +39,7 @@ from pymc_nnsteps.graphs.values import natural_values, substitute
 from pymc_nnsteps.kernels.compiling import c_by_default, without_bookkeeping
 from pymc_nnsteps.kernels.threads import one_thread
 from pymc_nnsteps.steps.compiled import Compiled
+from pymc_nnsteps.steps.flat import unflattened
 from pymc_nnsteps.steps.network_curvature import network_curvature
 from pymc_nnsteps.steps.target import gradient_of, log_density
 from pymc_nnsteps.steps.terms import ByRow, by_row
@@ -149,21 +149,12 @@ def adam(
     of_means, of_squares = MOMENTS
     mean, square = np.zeros_like(flat), np.zeros_like(flat)
     for n, rows in enumerate(batches, 1):
-        slope = np.concatenate([np.ravel(each) for each in slopes(*_parts(flat, given), rows)])
+        slope = np.concatenate([np.ravel(each) for each in slopes(*unflattened(flat, given), rows)])
         mean += (1 - of_means) * (slope - mean)
         square += (1 - of_squares) * (slope**2 - square)
         step = mean / (1 - of_means**n) / (np.sqrt(square / (1 - of_squares**n)) + 1e-8)
         flat -= rate * (1 + math.cos(math.pi * n / len(batches))) / 2 * (step + pull * flat)
-    return _parts(flat, given)
-
-
-def _parts(flat: np.ndarray, like: Sequence[np.ndarray]) -> Arrays:
-    """Arrays of given shapes and dtypes that follow each other in a vector."""
-    ends = accumulate(each.size for each in like)
-    return [
-        flat[end - each.size : end].reshape(each.shape).astype(each.dtype, copy=False)
-        for end, each in zip(ends, like, strict=True)
-    ]
+    return unflattened(flat, given)
 
 
 def _trained(model: pm.Model, total: TensorVariable) -> list[TensorVariable]:

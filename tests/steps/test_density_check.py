@@ -5,7 +5,7 @@ import pymc as pm
 import pytest
 
 import pymc_nnsteps as nns
-from pymc_nnsteps.steps import flat, integrated, terms
+from pymc_nnsteps.steps import flat, terms
 from pymc_nnsteps.steps.density_check import Target, require_density
 from tests.cases import slow
 
@@ -36,7 +36,7 @@ def test_right_densities(collapse):
 
 
 def tempered_integral(patch):
-    integral = integrated.log_integral
+    integral = terms.log_integral
     patch.setattr(terms, "log_integral", lambda *given: 0.7 * integral(*given))
 
 

@@ -9,9 +9,9 @@ from scipy import integrate
 
 import pymc_nnsteps as nns
 from pymc_nnsteps.kernels.compiling import c_by_default
-from pymc_nnsteps.steps import step_size
+from pymc_nnsteps.steps import tuning
 from pymc_nnsteps.steps.flat import FlatDensity
-from pymc_nnsteps.steps.metric import Metric
+from pymc_nnsteps.steps.network_curvature import Metric
 from tests.statistics import Z_LIMIT, assert_chain_moments, batch_means_z_scores
 from tests.steps.chains import chain
 from tests.steps.gaussian import PRIORS, design, regression
@@ -193,7 +193,7 @@ def test_learnt_curvature():
 
 def test_curvature_that_is_learnt_after_tuning_is_seen(monkeypatch):
     """From the place where a trajectory begins."""
-    monkeypatch.setattr(step_size, "RECENT", 1e12)
+    monkeypatch.setattr(tuning, "RECENT", 1e12)
     monkeypatch.setattr(nns.HMC, "stop_tuning", lambda self: None)
     assert np.max(np.abs(quartic_z_scores(tune=200))) > Z_LIMIT + 1
 

@@ -12,7 +12,7 @@ from pymc_nnsteps.kernels.compiling import c_by_default
 from pymc_nnsteps.steps import imputed_rows as rows_moved
 from pymc_nnsteps.steps.assignment import beside_gibbs
 from pymc_nnsteps.steps.imputed_rows import ImputedRows, imputed_rows, moved_by_gradients
-from pymc_nnsteps.steps.integrated import block_to_collapse
+from pymc_nnsteps.steps.terms import block_to_collapse
 from tests.prediction.draws import made_up
 
 RNG = np.random.default_rng(0)

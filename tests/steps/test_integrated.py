@@ -9,10 +9,10 @@ from pymc.step_methods.compound import CompoundStep
 import pymc_nnsteps as nns
 from pymc_nnsteps.graphs.shapes import shapes_of
 from pymc_nnsteps.kernels.compiling import c_by_default
-from pymc_nnsteps.steps import integrated
+from pymc_nnsteps.steps import terms
 from pymc_nnsteps.steps.flat import FlatDensity
-from pymc_nnsteps.steps.integrated import block_to_collapse
-from pymc_nnsteps.steps.metric import Metric
+from pymc_nnsteps.steps.network_curvature import Metric
+from pymc_nnsteps.steps.terms import block_to_collapse
 from tests.statistics import Z_LIMIT
 from tests.steps.joint import assert_joint, joint_z_scores
 
@@ -137,12 +137,12 @@ def test_density(build):
 
 def test_a_determinant_for_one_label_is_seen(monkeypatch):
     """Several labels share a precision matrix, and each has its determinant."""
-    original = integrated._log_gaussian_integral
+    original = terms._log_gaussian_integral
 
     def for_one(p, h):
         return original(p, h) + (h.shape[1] - 1) * pt.log(pt.linalg.det(p[0])) / 2
 
-    monkeypatch.setattr(integrated, "_log_gaussian_integral", for_one)
+    monkeypatch.setattr(terms, "_log_gaussian_integral", for_one)
     density, places, expected = density_and_by_hand(several_outputs)
     found = [density(located)[0] for located in places]
     assert np.max(np.abs(np.diff(found) - np.diff(expected))) > 0.1

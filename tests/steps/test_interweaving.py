@@ -22,7 +22,7 @@ from pymc_nnsteps.laws import scales
 from pymc_nnsteps.moves import interweaving, plan
 from pymc_nnsteps.moves.interweaving import Interweaving
 from pymc_nnsteps.steps import sweep
-from pymc_nnsteps.steps.step_size import DualAveraging
+from pymc_nnsteps.steps.tuning import DualAveraging
 from tests.cases import in_suite, release, slow
 from tests.steps.cases import assert_same, run
 from tests.steps.joint import assert_joint

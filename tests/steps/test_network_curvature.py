@@ -7,7 +7,7 @@ import pytest
 from pymc.distributions.transforms import ordered
 
 import pymc_nnsteps as nns
-from pymc_nnsteps.steps.metric import Metric
+from pymc_nnsteps.steps.network_curvature import Metric
 
 RNG = np.random.default_rng(2)
 X = RNG.normal(size=(7, 2))

@@ -12,7 +12,7 @@ from pymc_nnsteps.kernels import trajectories
 from pymc_nnsteps.kernels.compiling import c_by_default
 from pymc_nnsteps.kernels.trajectories import move_on_orbit, slope_on_orbit
 from pymc_nnsteps.steps.standardised_weights import StandardisedWeights, basis_of
-from pymc_nnsteps.steps.step_size import Recent
+from pymc_nnsteps.steps.tuning import Recent
 from tests.planting import plant
 from tests.statistics import Z_LIMIT
 from tests.steps.joint import assert_joint, joint_z_scores

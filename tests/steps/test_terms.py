@@ -11,8 +11,7 @@ from pymc_nnsteps.kernels import trajectories
 from pymc_nnsteps.kernels.expressions import UntranslatableError
 from pymc_nnsteps.steps import flat, terms
 from pymc_nnsteps.steps.flat import FlatDensity
-from pymc_nnsteps.steps.integrated import block_to_collapse
-from pymc_nnsteps.steps.terms import by_row
+from pymc_nnsteps.steps.terms import block_to_collapse, by_row
 from tests.modes import AS_WRITTEN
 
 RNG = np.random.default_rng(0)

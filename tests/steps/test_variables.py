@@ -7,7 +7,7 @@ from pymc.exceptions import ImputationWarning
 
 import pymc_nnsteps as nns
 from pymc_nnsteps.graphs.values import natural_values
-from pymc_nnsteps.steps.variables import chosen
+from pymc_nnsteps.steps.step import chosen
 from tests.statistics import assert_chain_moments
 from tests.steps.chains import chain
 

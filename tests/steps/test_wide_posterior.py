@@ -5,7 +5,7 @@ import pymc as pm
 import pytest
 
 import pymc_nnsteps as nns
-from pymc_nnsteps.network import functional
+from pymc_nnsteps.network import network
 from tests.statistics import Z_LIMIT, assert_moments, batch_means_z_scores
 
 RNG = np.random.default_rng(5)
@@ -76,7 +76,7 @@ def test_phi_is_drawn_afresh():
 @pytest.mark.slow
 def test_plain_sampling_of_a_wide_network_is_exact(monkeypatch):
     """A ratio of PCNL without one of its terms, or a readout that is not drawn from its prior."""
-    monkeypatch.setattr(functional, "WIDE", 4)
+    monkeypatch.setattr(network, "WIDE", 4)
     model = nns.wide_mlp(X, Y, **SETTING)
     assert {step for _, step, _ in nns.explain(model).beside} == {"PCNL"}
     nns.verify(model, sweeps=4000, random_seed=1)
