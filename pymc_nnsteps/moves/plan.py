@@ -258,7 +258,7 @@ def plan(
 ) -> Plan:
     """Plan the sweep that draws some variables, or conditionals by variable.
 
-    The joint moves of the table (:func:`.contract.proposes`) replace conditionals in the order of
+    The joint moves of the table (:func:`proposes`) replace conditionals in the order of
     their priorities; ``reasons`` say why others are not drawn.
     """
     blocks = find_conditionals(model, rvs)
