@@ -64,7 +64,7 @@ convolution above would see each position by outputs of its own, and is left out
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self, override
+from typing import Any, Self, override
 
 import numpy as np
 import pymc as pm
@@ -161,7 +161,11 @@ class Interweaving(InterwovenRows):
     activation: PiecewiseForm  # the mean of the activations as a function of the pre-activations
     unpooled: Gaussian | None = None  # the draw of the pre-activations that are pooled, if any are
     waits = True
-    kernel: ClassVar[Any] = move_rows
+
+    @property
+    def kernel(self) -> Any:
+        """What moves the rows."""
+        return move_rows
 
     @property
     @override
@@ -304,7 +308,10 @@ class InterwovenKernels(Interweaving):
     The inputs are patches, or pooled patches, shape (n_obs * positions, d).
     """
 
-    kernel = move_kernels
+    @property
+    @override
+    def kernel(self) -> Any:
+        return move_kernels
 
     @override
     def why_slow(self, shapes: Shapes) -> str | None:
