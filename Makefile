@@ -28,7 +28,7 @@ QUICK := tests/test_package.py tests/test_activations.py tests/test_tables.py \
 	tests/graphs \
 	tests/lab/test_envelope.py tests/lab/test_merging.py \
 	tests/moves/test_plan.py tests/moves/test_scan.py \
-	tests/kernels/test_compiling.py tests/kernels/test_error_functions.py \
+	tests/compile/test_compiling.py tests/compile/test_error_functions.py \
 	tests/models/test_intermediate_noise.py tests/models/test_priors.py \
 	tests/network tests/prediction/test_forward.py \
 	tests/random/test_truncated_normal.py \

@@ -162,7 +162,7 @@ def test_import_is_quick():
 
 
 ROOMS = (
-    ("arguments", "activations", "tables", "graphs", "kernels"),
+    ("arguments", "activations", "tables", "graphs", "compile"),
     ("random",),
     ("distributions", "network"),
     ("gaussian",),

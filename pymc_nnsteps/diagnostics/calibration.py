@@ -14,9 +14,9 @@ import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
 from pymc_nnsteps.arguments import require_choice
+from pymc_nnsteps.compile.threads import one_thread
 from pymc_nnsteps.diagnostics.plots import draw_large, require_numbers
 from pymc_nnsteps.graphs.plain import model_to_read
-from pymc_nnsteps.kernels.threads import one_thread
 from pymc_nnsteps.network.network import response_of
 from pymc_nnsteps.prediction.forward import read_inputs
 from pymc_nnsteps.prediction.new_inputs import input_container, predict

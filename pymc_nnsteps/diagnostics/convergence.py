@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike
 from pytensor.graph.traversal import graph_inputs
 
 from pymc_nnsteps.arguments import positive_integer, require_choice
+from pymc_nnsteps.compile.threads import one_thread
 from pymc_nnsteps.diagnostics.draws import (
     FEWEST_DRAWS,
     Tabulated,
@@ -24,7 +25,6 @@ from pymc_nnsteps.diagnostics.draws import (
     tagged,
 )
 from pymc_nnsteps.graphs.known import describe
-from pymc_nnsteps.kernels.threads import one_thread
 from pymc_nnsteps.network.exchangeable import exchangeable_units
 from pymc_nnsteps.prediction.gaps import without_latents
 from pymc_nnsteps.prediction.new_inputs import function_values

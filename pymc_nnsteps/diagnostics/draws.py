@@ -13,9 +13,9 @@ from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import graph_inputs
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_nnsteps.compile.compiling import c_by_default, without_blas_notice
 from pymc_nnsteps.graphs.plain import model_to_read
 from pymc_nnsteps.graphs.values import substitute
-from pymc_nnsteps.kernels.compiling import c_by_default, without_blas_notice
 from pymc_nnsteps.prediction.forward import stand_in_for
 from pymc_nnsteps.prediction.posterior import SAMPLES, posterior_with_draws, stored_draws
 

@@ -17,12 +17,12 @@ from pytensor.tensor.sharedvar import TensorSharedVariable
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.arguments import positive_number
+from pymc_nnsteps.compile.threads import one_thread
 from pymc_nnsteps.diagnostics.draws import Tabulated, at_draws
 from pymc_nnsteps.graphs.known import has_prior
 from pymc_nnsteps.graphs.plain import model_to_read
 from pymc_nnsteps.graphs.search import before_scaling, columns_of, depends_on, parameters, stated_in
 from pymc_nnsteps.graphs.values import substitute
-from pymc_nnsteps.kernels.threads import one_thread
 from pymc_nnsteps.network.layers import product_of
 from pymc_nnsteps.prediction.forward import named_output
 from pymc_nnsteps.prediction.new_inputs import input_container

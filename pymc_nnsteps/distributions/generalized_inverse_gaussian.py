@@ -37,7 +37,7 @@ from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.type import discrete_dtypes
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.kernels.jit import in_numba, jit
+from pymc_nnsteps.compile.jit import in_numba, jit
 from pymc_nnsteps.random.generalized_inverse_gaussian import gig
 
 _RECIPROCALS = 1.0 / np.arange(12.0, 2.0, -1.0)

@@ -11,5 +11,7 @@ module            its subject
 ``forms``         what is known of a block, and forms in which it is drawn
 ``groups``        effects of groups, eliminated from a joint block, and noise in common
 ``factor``        draws from a Cholesky factor, also given sums, and again where it lost digits
+``labels``        loops of blocks with a precision matrix per label, or drawn by reflections
+``bands``         loops of blocks with a banded or tridiagonal precision matrix, or windows
 ================  ========================================================================
 """

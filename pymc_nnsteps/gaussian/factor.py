@@ -9,7 +9,7 @@ has the law of :math:`x` given :math:`C^T x = 0` (conditioning by kriging; Rue a
 
 Where columns of a design are almost collinear, P loses digits to cancellation, which the pivots of
 its Cholesky factor show. The block is then drawn again from the same noise by a factorisation of
-the design itself (:func:`pymc_nnsteps.kernels.labels.redraw_labels`).
+the design itself (:func:`pymc_nnsteps.gaussian.labels.redraw_labels`).
 """
 
 from collections.abc import Sequence
@@ -24,11 +24,12 @@ from pytensor.graph.basic import Constant, Variable
 from pytensor.tensor.linalg import cholesky, solve_triangular
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_nnsteps.compile.linear_algebra import MOST_LOST
+from pymc_nnsteps.compile.ops import UnlessLost, as_op, refuse_lost
+from pymc_nnsteps.gaussian.labels import draw_precisions, redraw_labels
 from pymc_nnsteps.gaussian.layout import BlockPrior, Member
 from pymc_nnsteps.gaussian.observation import Evidence
 from pymc_nnsteps.graphs.linear_terms import expand, flatten, varies
-from pymc_nnsteps.kernels.linear_algebra import MOST_LOST
-from pymc_nnsteps.kernels.ops import UnlessLost, draw_precisions, redraw_labels, refuse_lost
 
 KNOWN = 2**16
 """Least pivot that is known well enough, in units of the rounding of what it is a difference of.
@@ -67,7 +68,8 @@ def draw_by_label(
         factor = cholesky(precision, lower=True)
         return draw_from_factor(factor, linear, noise, b_ndim=1), factor
     n = linear.ndim - 1
-    block, factor = draw_precisions(*(flatten(array, 0, n) for array in (precision, linear, noise)))
+    given = (flatten(array, 0, n) for array in (precision, linear, noise))
+    block, factor = as_op(draw_precisions, 2, 3)(*given)
     if n == 1:
         return block, factor
     return block.reshape(linear.shape), factor.reshape(precision.shape)
@@ -138,7 +140,7 @@ def unless_rounding(
     arrays = [block, matrix, factor, rows.design, rows.weight, pt.constant(one), rows.response]
     last = [prior.precision, prior.center, noise]
     cases = [array[None] for array in arrays], [array[None] for array in last]
-    redrawn = redraw_labels(*cases[0], no_index, *cases[1])[0]
+    redrawn = as_op(redraw_labels, 2)(*cases[0], no_index, *cases[1])[0]
     given: list[Variable] = [block, matrix, factor, prior.precision, noise, *rows.given]
     given += [] if prior.mean is None else [prior.mean]
     return _only_where_lost(redrawn, given)
@@ -165,7 +167,7 @@ def unless_lost(
         return kept if n == 1 else kept.reshape(block.shape)
     shared = matrix.ndim == 2
     prior = replace(prior, label_lengths=tuple(noise.shape[axis] for axis in range(n)))
-    redrawn = redraw_labels(
+    redrawn = as_op(redraw_labels, 2)(
         flatten(block, 0, n),
         *(flatten(array, 0, 0 if shared else n) for array in (matrix, factor)),
         *_cases(evidence, prior),
@@ -192,7 +194,7 @@ def _only_where_lost(redrawn: TensorVariable, given: Sequence[Variable]) -> Tens
 
 
 def _cases(evidence: Sequence[Evidence], prior: BlockPrior) -> list[TensorVariable]:
-    """Design, weight, gain, response and index of :func:`.kernels.labels.redraw_labels`."""
+    """Design, weight, gain, response and index of :func:`.labels.redraw_labels`."""
     found = [_by_case(seen, prior) for seen in evidence]
     if len(found) == 1:
         [(arrays, index)] = found

@@ -23,13 +23,15 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.linalg import cholesky, solve_triangular
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_nnsteps.compile.ops import as_op, plus
+from pymc_nnsteps.gaussian.bands import draw_banded, draw_windows
 from pymc_nnsteps.gaussian.factor import SMALL, draw_by_label, draw_from_factor, unless_lost
+from pymc_nnsteps.gaussian.labels import draw_few_rows, draw_labels
 from pymc_nnsteps.gaussian.layout import BlockPrior
 from pymc_nnsteps.gaussian.observation import Evidence, SharedDesign, Total, rows_of, total_of
 from pymc_nnsteps.graphs.linear_terms import Length, expand, flatten, matmul_last
 from pymc_nnsteps.graphs.search import draws_at_random
 from pymc_nnsteps.graphs.values import array_constant
-from pymc_nnsteps.kernels.ops import draw_banded, draw_few_rows, draw_labels, draw_windows, plus
 from pymc_nnsteps.random.standard_normal import standard_normal
 
 LEAST = 256
@@ -160,7 +162,7 @@ def windows(rng: Variable, block: Block) -> Drawn:
     assert found is not None
     index, coefficient = found
     rng, noise = prior.noise(rng)
-    cases = draw_windows(
+    cases = as_op(draw_windows, 2)(
         pt.constant(index),
         pt.constant(coefficient),
         pt.reciprocal(prior.shared_precision()),
@@ -220,7 +222,7 @@ def banded(rng: Variable, block: Block) -> Drawn:
     n = prior.n_label_axes
     rng, noise = prior.noise(rng)
     design = seen.whole_design.dimshuffle(n, n + 1)
-    cases, precision, factor = draw_banded(
+    cases, precision, factor = as_op(draw_banded, 2, 2, 2)(
         design,
         expand(seen.weight.dimshuffle(n), {0: design.shape[0]}),
         prior.cases(seen.response),
@@ -253,7 +255,7 @@ def few_rows(rng: Variable, block: Block) -> Drawn:
     assert rows is not None
     rng, noise = prior.noise(rng)
     rng, error = standard_normal(rng, (*prior.label_lengths, rows.design.shape[0]), noise.dtype)
-    cases = draw_few_rows(
+    cases = as_op(draw_few_rows, 2)(
         rows.design,
         *block.by_case(rows),
         prior.cases_or_one(prior.precision),
@@ -272,7 +274,7 @@ def labels(rng: Variable, block: Block) -> Drawn:
     prior, rows = block.prior, block.rows
     assert rows is not None
     rng, noise = prior.noise(rng)
-    cases = draw_labels(
+    cases = as_op(draw_labels, 2)(
         rows.design,
         *block.by_case(rows),
         prior.cases(prior.linear(reduce(add, (seen.linear() for seen in block.evidence)))),

@@ -57,15 +57,18 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import add, sub
 
+import numpy as np
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 from pytensor.scalar import upcast
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_nnsteps.compile.jit import jit
+from pymc_nnsteps.compile.linear_algebra import Array
+from pymc_nnsteps.compile.ops import as_op, refuse_lost
 from pymc_nnsteps.gaussian.factor import LinearModel, draw_from_factor
 from pymc_nnsteps.gaussian.layout import BlockPrior, Member, dense_size, prior_of
 from pymc_nnsteps.graphs.linear_terms import Length, expand, flatten, varies
-from pymc_nnsteps.kernels.ops import add_products, refuse_lost, see_groups
 from pymc_nnsteps.random.standard_normal import standard_normal
 
 
@@ -139,7 +142,7 @@ class ChildLikelihood:
         rows = [part.design if alike else self._rows(part) for part in parts]
         design = pt.concatenate(rows, axis=1)
         flat = flatten(entries, 1, entries.ndim - 1)
-        seen: TensorVariable = see_groups(index.astype("int64"), design, flat)
+        seen: TensorVariable = as_op(see_groups, 2)(index.astype("int64"), design, flat)
         return seen[:, 0] if entries.ndim == 2 else seen
 
     def dot(self, rows: TensorVariable, others: TensorVariable) -> TensorVariable:
@@ -180,7 +183,7 @@ class ChildLikelihood:
         k, d = (rows.type.shape[1] or rows.shape[1] for rows in (a, b))
         weight = self.weight if self._weighs else one[0]
         start = pt.zeros((groups, k * d), dtype)
-        sums = add_products(start, index.astype("int64"), weight, a, b.astype(dtype))
+        sums = as_op(add_products, 2)(start, index.astype("int64"), weight, a, b.astype(dtype))
         spread = sums.reshape((groups, k, d)) * shared[0][:, :, None] * shared[1][:, None, :]
         return spread if self._weighs else spread * self.weight[0]
 
@@ -412,3 +415,47 @@ def _less(said: ChildLikelihood, share: TensorVariable, other: ChildLikelihood) 
         for own, before in zip(said.parts, other.parts, strict=True)
     )
     return ChildLikelihood(said.response - share * other.response, said.weight, parts)
+
+
+@jit
+def add_products(start: Array, index: Array, weight: Array, first: Array, second: Array) -> Array:
+    """Sums (groups, k * d) of ``weight * first second^T`` over the rows of each group.
+
+    Row i belongs to ``index[i]``; an index of no group makes all NaN. Weight, first (n or 1, k) and
+    second (n or 1, d) may be common to all rows.
+    """
+    out = start.copy()
+    groups, k, d = len(start), first.shape[1], second.shape[1]
+    weighs, sees, pairs = int(len(weight) > 1), int(len(first) > 1), int(len(second) > 1)
+    for row in range(len(index)):
+        group = index[row]
+        if group < 0 or group >= groups:
+            out[:] = np.nan
+            break
+        sums, other = out[group], second[pairs * row]
+        for i in range(k):
+            scaled = weight[weighs * row] * first[sees * row, i]
+            if scaled != 0.0:
+                for j in range(d):
+                    sums[i * d + j] += scaled * other[j]
+    return out
+
+
+@jit
+def see_groups(index: Array, design: Array, entries: Array) -> Array:
+    """``entries[group]^T design`` of each row, (n, d); NaN where there is no such group."""
+    n, groups, k = len(index), len(entries), design.shape[1]
+    d, varies = entries.shape[1] // k, int(len(design) > 1)
+    out = np.zeros((n, d), entries.dtype)
+    for row in range(n):
+        group, seen = index[row], out[row]
+        if group < 0 or group >= groups:
+            seen[:] = np.nan
+        else:
+            of_group = entries[group]
+            for i in range(k):
+                share = design[varies * row, i]
+                if share != 0.0:
+                    for j in range(d):
+                        seen[j] += share * of_group[i * d + j]
+    return out

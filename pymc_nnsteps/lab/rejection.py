@@ -39,6 +39,8 @@ from pytensor.tensor.type import discrete_dtypes
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.arguments import finite_number, positive_integer
+from pymc_nnsteps.compile.compiling import c_by_default, drawing, without_blas_notice
+from pymc_nnsteps.compile.threads import one_thread
 from pymc_nnsteps.graphs.errors import NotConjugate, declined_as
 from pymc_nnsteps.graphs.known import (
     LINE,
@@ -54,8 +56,6 @@ from pymc_nnsteps.graphs.plain import model_to_read
 from pymc_nnsteps.graphs.search import parameters, stated_in
 from pymc_nnsteps.graphs.shapes import refuse_random_data
 from pymc_nnsteps.graphs.values import observed_values, substitute
-from pymc_nnsteps.kernels.compiling import c_by_default, drawing, without_blas_notice
-from pymc_nnsteps.kernels.threads import one_thread
 from pymc_nnsteps.laws.conditional import summed
 from pymc_nnsteps.laws.scales import CHILDREN, scaled_child
 from pymc_nnsteps.prediction.posterior import as_tree

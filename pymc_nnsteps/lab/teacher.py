@@ -23,13 +23,13 @@ from pymc.pytensorf import compile
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.arguments import positive_integer, positive_number
+from pymc_nnsteps.compile.compiling import c_by_default, drawing, without_blas_notice
+from pymc_nnsteps.compile.threads import one_thread
 from pymc_nnsteps.diagnostics.draws import Tabulated, at_draws, opened, require_finite, tagged
 from pymc_nnsteps.graphs.initial_values import at_support_points, initial_value
 from pymc_nnsteps.graphs.known import describe
 from pymc_nnsteps.graphs.shapes import refuse_random_data
 from pymc_nnsteps.graphs.values import substitute
-from pymc_nnsteps.kernels.compiling import c_by_default, drawing, without_blas_notice
-from pymc_nnsteps.kernels.threads import one_thread
 from pymc_nnsteps.prediction.new_inputs import function_expression, function_values
 from pymc_nnsteps.prediction.posterior import SAMPLES, as_tree
 from pymc_nnsteps.steps.step import Vars, chosen

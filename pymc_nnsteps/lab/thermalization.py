@@ -24,13 +24,13 @@ from pytensor.graph.traversal import ancestors, graph_inputs
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.arguments import integer_from_zero, positive_integer, require_choice
+from pymc_nnsteps.compile.compiling import c_by_default
+from pymc_nnsteps.compile.threads import one_thread
 from pymc_nnsteps.diagnostics.draws import Tabulated
 from pymc_nnsteps.diagnostics.plots import draw_large
 from pymc_nnsteps.graphs.known import describe
 from pymc_nnsteps.graphs.search import draws_at_random, model_or_context
 from pymc_nnsteps.graphs.values import natural_values, substitute
-from pymc_nnsteps.kernels.compiling import c_by_default
-from pymc_nnsteps.kernels.threads import one_thread
 from pymc_nnsteps.lab.merging import merging
 from pymc_nnsteps.runs.fingerprint import (
     Fingerprint,

@@ -36,6 +36,7 @@ from pytensor.graph.basic import Variable, equal_computations
 from pytensor.tensor.linalg import cholesky
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_nnsteps.compile.ops import refuse_lost
 from pymc_nnsteps.gaussian.factor import (
     Entries,
     draw_from_factor,
@@ -60,7 +61,6 @@ from pymc_nnsteps.graphs.rearranging import as_stated
 from pymc_nnsteps.graphs.search import children
 from pymc_nnsteps.graphs.shapes import length_of, lengths
 from pymc_nnsteps.graphs.values import typed_like
-from pymc_nnsteps.kernels.ops import refuse_lost
 from pymc_nnsteps.laws.conditional import Conditional, Draw, Shapes, normal_prior, recognises
 from pymc_nnsteps.laws.gaussian import (
     OBSERVED,

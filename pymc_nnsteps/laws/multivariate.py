@@ -54,6 +54,8 @@ from pytensor.tensor.linalg import MatrixInverse, cholesky
 from pytensor.tensor.random.basic import MvNormalRV, NormalRV
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_nnsteps.compile.ops import as_op, refuse_lost
+from pymc_nnsteps.gaussian.bands import draw_tridiagonal
 from pymc_nnsteps.gaussian.factor import draw_by_label, draw_from_factor
 from pymc_nnsteps.gaussian.layout import Layout
 from pymc_nnsteps.gaussian.observation import Child, evidence_of
@@ -64,7 +66,6 @@ from pymc_nnsteps.graphs.linear_terms import cut_link, flatten
 from pymc_nnsteps.graphs.search import children, parameters
 from pymc_nnsteps.graphs.shapes import lengths
 from pymc_nnsteps.graphs.values import typed_like
-from pymc_nnsteps.kernels.ops import draw_tridiagonal, refuse_lost
 from pymc_nnsteps.laws.conditional import (
     Conditional,
     Draw,
@@ -295,7 +296,7 @@ class GaussianSeries(Conditional):
         rng, noise = standard_normal(rng, shape, rv.dtype)
         arrays = (diagonal, -slope * following, linear, noise)
         flat = (pt.broadcast_to(array, shape).reshape((-1, n_times)) for array in arrays)
-        return Draw(rng, {rv: typed_like(rv, draw_tridiagonal(*flat).reshape(shape))})
+        return Draw(rng, {rv: typed_like(rv, as_op(draw_tridiagonal, 2)(*flat).reshape(shape))})
 
     def about_shift(self) -> tuple[TensorVariable, TensorVariable]:
         """Precision and linear part that the prior gives one number added to all values."""

@@ -33,17 +33,18 @@ from pytensor.scalar.math import Sigmoid
 from pytensor.tensor.random.basic import UniformRV
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_nnsteps.compile.compiling import ONCE, SPECIAL_MATRICES, without_blas_notice
+from pymc_nnsteps.compile.ops import as_op
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.known import describe
 from pymc_nnsteps.graphs.search import children
 from pymc_nnsteps.graphs.shapes import shapes_of
 from pymc_nnsteps.graphs.values import natural_values
-from pymc_nnsteps.kernels.compiling import ONCE, SPECIAL_MATRICES, without_blas_notice
-from pymc_nnsteps.kernels.ops import choose_point
 from pymc_nnsteps.laws import densities
 from pymc_nnsteps.laws.conditional import Conditional, Shapes
 from pymc_nnsteps.laws.densities import Array, Density
 from pymc_nnsteps.laws.recognition import find_conditionals, recognise
+from pymc_nnsteps.random.lattice import choose_point
 from pymc_nnsteps.random.standard_normal import StandardNormalRV
 from pymc_nnsteps.random.truncated_normal import ArgmaxUtilitiesRV
 
@@ -213,9 +214,8 @@ def _final(
     if isinstance(chain.final[0].op, StandardNormalRV):
         return _normals(chain, point, blind, known)
     [node] = chain.final
-    chosen = next(
-        (v for v in ancestors(chain.values) if v.owner and v.owner.op == choose_point), None
-    )
+    choice = as_op(choose_point, 1)
+    chosen = next((v for v in ancestors(chain.values) if v.owner and v.owner.op == choice), None)
     if chosen is not None:
         return _point_of_a_line(chain, chosen, point, known)
     if isinstance(node.op, UniformRV):

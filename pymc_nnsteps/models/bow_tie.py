@@ -31,8 +31,8 @@ from pytensor.raise_op import Assert
 from pytensor.tensor import TensorVariable
 
 from pymc_nnsteps.arguments import is_word, positive_number, require_bool
+from pymc_nnsteps.compile.compiling import ONCE
 from pymc_nnsteps.graphs.initial_values import begin_at
-from pymc_nnsteps.kernels.compiling import ONCE
 from pymc_nnsteps.models.hierarchical import varying_noise
 from pymc_nnsteps.models.parts import layers
 from pymc_nnsteps.models.parts.context import Stack, recorded

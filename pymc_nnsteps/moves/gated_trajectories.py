@@ -72,19 +72,19 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_nnsteps.compile.ops import as_op
 from pymc_nnsteps.gaussian.layout import Member, by_label, prior_of, with_labels
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.known import describe
 from pymc_nnsteps.graphs.linear_terms import concatenate, expand
 from pymc_nnsteps.graphs.values import scalar_constant, substitute, typed_like
-from pymc_nnsteps.kernels.gated_density import Laws, Tails
-from pymc_nnsteps.kernels.gated_trajectories import n_averages
-from pymc_nnsteps.kernels.ops import move_gated_layer
-from pymc_nnsteps.kernels.outgoing_weights import GaussianPrior
 from pymc_nnsteps.laws.conditional import Draw, Shapes
 from pymc_nnsteps.laws.scales import Exponents, Scale
 from pymc_nnsteps.moves.interwoven_gates import InterwovenGates
 from pymc_nnsteps.moves.layer_trajectories import Trajectory
+from pymc_nnsteps.moves.loops.gated_density import Laws, Tails
+from pymc_nnsteps.moves.loops.gated_trajectories import move_gated_layer, n_averages
+from pymc_nnsteps.moves.loops.outgoing_weights import GaussianPrior
 from pymc_nnsteps.moves.marginal_likelihood import MarginalLikelihood
 from pymc_nnsteps.moves.outgoing_weights import (
     ByOutput,
@@ -173,7 +173,8 @@ class GatedTrajectories(Trajectory):
         rng, normal = standard_normal(rng, (units * (d + m + 1) + n_scales + 2 + m,), "float64")
         rng, refresh = uniform(rng, (units, n_obs))
         rng, level = uniform(rng, (3,))
-        rows, opened, seen, bias, shifts, probability, numbers = move_gated_layer(
+        move = as_op(move_gated_layer, 2, 2, 2, 1, 1, 1, 1)
+        rows, opened, seen, bias, shifts, probability, numbers = move(
             weights,
             gates,
             self._row_tails(),

@@ -74,6 +74,7 @@ from pytensor.graph.basic import Variable
 from pytensor.tensor.random.basic import NormalRV
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_nnsteps.compile.ops import as_op
 from pymc_nnsteps.gaussian.layout import Member, block_of, dense_size, prior_of, split, with_labels
 from pymc_nnsteps.gaussian.observation import Observation, evidence_of
 from pymc_nnsteps.graphs.errors import NotConjugate, known_or_none
@@ -83,12 +84,12 @@ from pymc_nnsteps.graphs.piecewise_linear import PiecewiseForm
 from pymc_nnsteps.graphs.search import children
 from pymc_nnsteps.graphs.shapes import known_shape
 from pymc_nnsteps.graphs.values import array_constant, typed_like
-from pymc_nnsteps.kernels.interweaving import ActivationPieces
-from pymc_nnsteps.kernels.ops import move_kernels, move_rows
-from pymc_nnsteps.kernels.rows import LayerWeights
 from pymc_nnsteps.laws.conditional import Conditional, Draw, Move, Shapes
 from pymc_nnsteps.laws.gaussian import Gaussian
 from pymc_nnsteps.laws.piecewise import PiecewiseGaussian
+from pymc_nnsteps.moves.loops.interweaving import ActivationPieces, move_rows
+from pymc_nnsteps.moves.loops.interwoven_kernels import move_kernels
+from pymc_nnsteps.moves.loops.rows import LayerWeights
 from pymc_nnsteps.moves.marginal_likelihood import (
     MarginalLikelihood,
     WithoutLayer,
@@ -161,11 +162,7 @@ class Interweaving(InterwovenRows):
     activation: PiecewiseForm  # the mean of the activations as a function of the pre-activations
     unpooled: Gaussian | None = None  # the draw of the pre-activations that are pooled, if any are
     waits = True
-
-    @property
-    def kernel(self) -> Any:
-        """What moves the rows."""
-        return move_rows
+    kernel = move_rows
 
     @property
     @override
@@ -209,7 +206,7 @@ class Interweaving(InterwovenRows):
         units = self.n_units
         rng, normal = standard_normal(rng, (self.passes, units, self.inputs.shape[1]), "float64")
         rng, level = uniform(rng, (self.passes, units))
-        rows, moved, acceptance = self.kernel(
+        rows, moved, acceptance = as_op(self.kernel, 2, 2, 1)(
             self.weights_by_unit(),
             self.pre_activations_by_row(),
             self.pieces(),
@@ -308,10 +305,7 @@ class InterwovenKernels(Interweaving):
     The inputs are patches, or pooled patches, shape (n_obs * positions, d).
     """
 
-    @property
-    @override
-    def kernel(self) -> Any:
-        return move_kernels
+    kernel = move_kernels
 
     @override
     def why_slow(self, shapes: Shapes) -> str | None:

@@ -52,6 +52,7 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Variable, equal_computations
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_nnsteps.compile.ops import as_op
 from pymc_nnsteps.gaussian.layout import prior_of, with_labels
 from pymc_nnsteps.gaussian.observation import Evidence, Observation, evidence_of
 from pymc_nnsteps.graphs.errors import NotConjugate
@@ -59,12 +60,11 @@ from pymc_nnsteps.graphs.known import describe
 from pymc_nnsteps.graphs.linear_terms import expand
 from pymc_nnsteps.graphs.search import given_any
 from pymc_nnsteps.graphs.values import substitute_given, typed_like
-from pymc_nnsteps.kernels.interwoven_gates import GatedUnits
-from pymc_nnsteps.kernels.ops import move_gated_rows
 from pymc_nnsteps.laws.conditional import Conditional, Draw, Shapes
 from pymc_nnsteps.laws.gaussian import Gaussian, with_any_precision
 from pymc_nnsteps.laws.piecewise import GateConditional
 from pymc_nnsteps.moves.interweaving import InterwovenRows
+from pymc_nnsteps.moves.loops.interwoven_gates import GatedUnits, move_gated_rows
 from pymc_nnsteps.moves.marginal_likelihood import marginal_likelihood
 from pymc_nnsteps.moves.plan import Context, proposes
 from pymc_nnsteps.random.op import uniform
@@ -136,7 +136,7 @@ class InterwovenGates(InterwovenRows):
         rng, normal = standard_normal(rng, (self.passes, units, self.inputs.shape[1]), "float64")
         rng, refresh = uniform(rng, (self.passes, units, n_obs))
         rng, accept = uniform(rng, (self.passes, units))
-        rows, moved, acceptance = move_gated_rows(
+        rows, moved, acceptance = as_op(move_gated_rows, 2, 2, 1)(
             weights,
             gates,
             self.likelihood.above(self.response()),

@@ -35,9 +35,9 @@ from pymc_nnsteps.graphs.known import describe
 from pymc_nnsteps.graphs.linear_terms import align, expand, varies
 from pymc_nnsteps.graphs.search import given_any
 from pymc_nnsteps.graphs.values import array_constant
-from pymc_nnsteps.kernels.rows import Above
 from pymc_nnsteps.laws.conditional import Conditional, Draw, Group, Shapes
 from pymc_nnsteps.laws.gaussian import BinaryObservation, Gaussian, with_any_precision
+from pymc_nnsteps.moves.loops.rows import Above
 
 
 @dataclass(frozen=True)

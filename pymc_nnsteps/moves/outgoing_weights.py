@@ -81,6 +81,7 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_nnsteps.compile.ops import as_op
 from pymc_nnsteps.gaussian.layout import Member, by_label
 from pymc_nnsteps.gaussian.observation import Observation
 from pymc_nnsteps.graphs.errors import known_or_none
@@ -88,13 +89,12 @@ from pymc_nnsteps.graphs.linear_terms import Term, cut_links, expand, varies
 from pymc_nnsteps.graphs.search import children, depends_on, given_any
 from pymc_nnsteps.graphs.shapes import known_shape
 from pymc_nnsteps.graphs.values import array_constant, substitute, typed_like
-from pymc_nnsteps.kernels.ops import draw_outgoing, move_units
-from pymc_nnsteps.kernels.outgoing_weights import GaussianPrior
-from pymc_nnsteps.kernels.rows import Above
 from pymc_nnsteps.laws.conditional import Conditional, Draw, Shapes
 from pymc_nnsteps.laws.gaussian import Gaussian
 from pymc_nnsteps.laws.scales import ScaleLaw
 from pymc_nnsteps.moves.interweaving import Interweaving, InterwovenKernels
+from pymc_nnsteps.moves.loops.outgoing_weights import GaussianPrior, draw_outgoing, move_units
+from pymc_nnsteps.moves.loops.rows import Above
 from pymc_nnsteps.moves.marginal_likelihood import MarginalLikelihood, WithoutLayer
 from pymc_nnsteps.moves.plan import Context, proposes
 from pymc_nnsteps.moves.residual_scales import ResidualScale, parts_of, prior_ratio, residual_scale
@@ -171,7 +171,7 @@ class OutgoingWeights(WithoutLayer):
         offset = pt.zeros((1, 1)) if behind is None else by_label(likelihood.layer, behind).T
         rng, noise = standard_normal(rng, pre.shape, "float64")
         rng, normal = standard_normal(rng, self.outgoing.places.T.shape, "float64")
-        value = draw_outgoing(
+        value = as_op(draw_outgoing, 2)(
             pre,
             rows.pieces(),
             expand(offset.astype("float64"), {0: pre.shape[0]}),
@@ -408,7 +408,7 @@ class UnitRays(WithoutLayer):
         slopes = rows.activation.function.slopes
         rng, level = uniform(rng, (pre.shape[0] + 1, 3))
         level = level.astype("float64")
-        moved_rows, moved, weights, after = move_units(
+        moved_rows, moved, weights, after = as_op(move_units, 2, 2, 1, 1)(
             rows.weights_by_unit(),
             pre,
             pt.constant([slopes[0], slopes[-1]], dtype="float64"),

@@ -61,21 +61,22 @@ from pytensor.graph.basic import Variable
 from pytensor.tensor.linalg import eigh
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_nnsteps.compile.ops import as_op
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.known import describe
 from pymc_nnsteps.graphs.linear_terms import varies
 from pymc_nnsteps.graphs.search import given_any, parameters
 from pymc_nnsteps.graphs.values import constant_or_none, typed_like
-from pymc_nnsteps.kernels.lattice import Lattices
-from pymc_nnsteps.kernels.ops import (
+from pymc_nnsteps.laws.any_scales import of_scaled
+from pymc_nnsteps.laws.conditional import Conditional, Draw, Shapes
+from pymc_nnsteps.laws.scales import Scaled, ScaleLaw
+from pymc_nnsteps.moves.loops.residual_scales import (
+    Lattices,
     move_scales_of_groups,
     move_scales_of_outputs,
     sum_over_covariances,
     sum_over_variances,
 )
-from pymc_nnsteps.laws.any_scales import of_scaled
-from pymc_nnsteps.laws.conditional import Conditional, Draw, Shapes
-from pymc_nnsteps.laws.scales import Scaled, ScaleLaw
 from pymc_nnsteps.moves.marginal_likelihood import MarginalLikelihood, WithoutLayer
 from pymc_nnsteps.random.lattice import POINTS, lattice_of, lattice_step
 from pymc_nnsteps.random.op import uniform
@@ -150,12 +151,13 @@ class ResidualScale(ScaleWithoutLayer):
         exponents = (2 * self.of_response, 2 * self.of_activations)
         factors = tuple(pt.exp(power * shifts.astype("float64")) for power in exponents)
         if self.outputs is not None:
-            said: TensorVariable = sum_over_covariances(*self._by_output(self.outputs), *factors)
+            rows = self._by_output(self.outputs)
+            said: TensorVariable = as_op(sum_over_covariances, 1)(*rows, *factors)
             return -said.astype(shifts.dtype) / 2
         counted, squares, eigenvalues = along_eigenvectors(self.likelihood)
         if counted.ndim:
             samples = (each.astype("float64") for each in (squares, eigenvalues, counted))
-            said = sum_over_variances(*samples, *factors)
+            said = as_op(sum_over_variances, 1)(*samples, *factors)
             return -said.astype(shifts.dtype) / 2
         by_shift = shifts.dimshuffle(*["x"] * squares.ndim, 0)
         of_response = pt.exp(2 * self.of_response * by_shift)
@@ -329,7 +331,7 @@ class VectorScale(ScaleWithoutLayer):
         points = lattice_of(levels[:2], widest, n_points)
         lattices = self.lattices(points, levels[2])
         move = move_scales_of_outputs if self.groups is None else move_scales_of_groups
-        shift = move(lattices, count, *seen).reshape(rv.shape)
+        shift = as_op(move, 1)(lattices, count, *seen).reshape(rv.shape)
         return Draw(rng, {rv: typed_like(rv, rv * pt.exp(shift))})
 
     def lattices(self, points: TensorVariable, level: TensorVariable) -> Lattices[TensorVariable]:

@@ -63,6 +63,7 @@ from pytensor.graph.basic import Variable
 from pytensor.tensor.linalg import cholesky
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_nnsteps.compile.ops import refuse_lost
 from pymc_nnsteps.gaussian.factor import draw_from_factor
 from pymc_nnsteps.gaussian.observation import Child
 from pymc_nnsteps.graphs.affine import affine
@@ -73,7 +74,6 @@ from pymc_nnsteps.graphs.linear_terms import Term, same_link
 from pymc_nnsteps.graphs.search import children, parameters, stated_in
 from pymc_nnsteps.graphs.shapes import lengths
 from pymc_nnsteps.graphs.values import constant_or_none, scalar_constant, typed_like
-from pymc_nnsteps.kernels.ops import refuse_lost
 from pymc_nnsteps.laws.any_scales import multiplied_by
 from pymc_nnsteps.laws.conditional import Conditional, Draw, Shapes, normal_prior, require_given
 from pymc_nnsteps.laws.effects import Effects

@@ -14,8 +14,8 @@ from pytensor.graph.replace import vectorize_graph
 from pytensor.tensor.type import TensorType
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_nnsteps.compile.compiling import c_by_default, without_blas_notice
 from pymc_nnsteps.graphs.search import dependents
-from pymc_nnsteps.kernels.compiling import c_by_default, without_blas_notice
 from pymc_nnsteps.prediction.forward import ForwardPass
 
 BLOCK_BYTES = 2**26

@@ -12,8 +12,8 @@ from pytensor.graph.basic import Variable
 from pytensor.tensor.sharedvar import TensorSharedVariable
 
 from pymc_nnsteps.arguments import positive_integer, positive_number
+from pymc_nnsteps.compile.threads import one_thread
 from pymc_nnsteps.graphs.plain import model_to_read
-from pymc_nnsteps.kernels.threads import one_thread
 from pymc_nnsteps.prediction.imputation import with_missing
 from pymc_nnsteps.prediction.new_inputs import Kind, input_container, predict
 from pymc_nnsteps.prediction.posterior import SAMPLES, posterior_with_draws, thinned

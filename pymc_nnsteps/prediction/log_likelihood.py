@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from pytensor.tensor.sharedvar import TensorSharedVariable
 
 from pymc_nnsteps.arguments import positive_integer
+from pymc_nnsteps.compile.threads import one_thread
 from pymc_nnsteps.graphs.known import describe
 from pymc_nnsteps.graphs.plain import model_to_read
 from pymc_nnsteps.graphs.search import depends_on
-from pymc_nnsteps.kernels.threads import one_thread
 from pymc_nnsteps.network.network import responses_of
 from pymc_nnsteps.prediction.blocks import tracked
 from pymc_nnsteps.prediction.forward import NoisyPass, noisy_pass, read_inputs

@@ -21,11 +21,11 @@ from pymc_nnsteps.arguments import (
     require_choice,
     require_finite,
 )
+from pymc_nnsteps.compile.threads import one_thread
 from pymc_nnsteps.graphs.known import describe
 from pymc_nnsteps.graphs.plain import model_to_read
 from pymc_nnsteps.graphs.search import depends_on, parameters
 from pymc_nnsteps.graphs.values import substitute
-from pymc_nnsteps.kernels.threads import one_thread
 from pymc_nnsteps.prediction.blocks import evaluate
 from pymc_nnsteps.prediction.forward import (
     ForwardPass,

@@ -70,7 +70,7 @@ from pytensor.graph.basic import Apply, Variable
 from pytensor.tensor import TensorLike
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.kernels.jit import LETTERS, Call, in_numba, inline, jit
+from pymc_nnsteps.compile.jit import LETTERS, Call, in_numba, inline, jit
 from pymc_nnsteps.random.op import (
     Array,
     DirectRV,

@@ -31,8 +31,8 @@ from pytensor.tensor.random.basic import UniformRV
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.kernels.jit import Call, in_numba, inline, types_of
-from pymc_nnsteps.kernels.thunks import storing
+from pymc_nnsteps.compile.jit import Call, in_numba, inline, types_of
+from pymc_nnsteps.compile.thunks import storing
 
 
 class DirectRV(RandomVariable):

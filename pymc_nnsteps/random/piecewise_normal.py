@@ -38,7 +38,7 @@ from pytensor.graph.basic import Variable
 from pytensor.tensor import TensorLike
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.kernels.jit import inline, jit
+from pymc_nnsteps.compile.jit import inline, jit
 from pymc_nnsteps.random.op import Array, KernelRV, draw_elementwise, entry
 from pymc_nnsteps.random.truncated_normal import draw_truncated_normal, lightest_proposal, propose
 from pymc_nnsteps.random.two_pieces import (

@@ -24,7 +24,7 @@ from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.tensor.basic import get_vector_length
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.kernels.jit import LETTERS, Call, inline, jit
+from pymc_nnsteps.compile.jit import LETTERS, Call, inline, jit
 from pymc_nnsteps.random.op import Array, DirectRV, KernelRV
 
 AT_A_TIME = 512

@@ -54,7 +54,7 @@ from pytensor.tensor import TensorLike
 from pytensor.tensor.type import discrete_dtypes
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_nnsteps.kernels.jit import inline, jit
+from pymc_nnsteps.compile.jit import inline, jit
 from pymc_nnsteps.random.op import (
     Array,
     KernelRV,

@@ -20,8 +20,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.random import Generator
 
-from pymc_nnsteps.kernels.error_functions import exp_negative
-from pymc_nnsteps.kernels.jit import inline, jit
+from pymc_nnsteps.compile.error_functions import exp_negative
+from pymc_nnsteps.compile.jit import inline, jit
 from pymc_nnsteps.random.op import Array, entry
 from pymc_nnsteps.random.standard_normal import AT_A_TIME, begin_streams, fill_normal, fill_uniform
 from pymc_nnsteps.random.truncated_normal import SQRT_2PI

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from pymc_nnsteps.kernels.files import replace
+from pymc_nnsteps.compile.files import replace
 from pymc_nnsteps.runs import tasks
 
 

@@ -32,7 +32,7 @@ from pytensor.graph.traversal import graph_inputs
 from pytensor.printing import debugprint
 from pytensor.tensor.random.type import RandomType
 
-from pymc_nnsteps.kernels import files
+from pymc_nnsteps.compile import files
 from pymc_nnsteps.runs.tasks import COMPILING
 from pymc_nnsteps.steps.assignment import Step
 

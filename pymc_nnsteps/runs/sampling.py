@@ -15,8 +15,8 @@ from pymc.util import RandomGenerator, get_random_generator
 from xarray import DataTree
 
 from pymc_nnsteps.arguments import integer_from_zero, positive_integer
+from pymc_nnsteps.compile.threads import one_thread
 from pymc_nnsteps.graphs.search import model_or_context
-from pymc_nnsteps.kernels.threads import one_thread
 from pymc_nnsteps.runs import tasks
 from pymc_nnsteps.runs.fingerprint import Fingerprint, location_of, writing
 from pymc_nnsteps.runs.run import Checkpoint, Run, begun, restore, state_of

@@ -24,11 +24,11 @@ from pytensor.graph.basic import Variable
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.arguments import require_finite
+from pymc_nnsteps.compile.compiling import c_by_default
+from pymc_nnsteps.compile.files import digest
+from pymc_nnsteps.compile.threads import one_thread
 from pymc_nnsteps.graphs.shapes import require_fitting_data, shapes_of
 from pymc_nnsteps.graphs.values import natural_values, substitute
-from pymc_nnsteps.kernels.compiling import c_by_default
-from pymc_nnsteps.kernels.files import digest
-from pymc_nnsteps.kernels.threads import one_thread
 from pymc_nnsteps.laws.conditional import Additive, Conditional, Draw, Shapes
 from pymc_nnsteps.moves.plan import Scan
 from pymc_nnsteps.prediction.imputation import imputations_of

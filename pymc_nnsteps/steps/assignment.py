@@ -24,13 +24,13 @@ from pytensor.graph.traversal import ancestors
 from pytensor.link.numba.linker import NumbaLinker
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_nnsteps.compile.compiling import without_bookkeeping
 from pymc_nnsteps.graphs.errors import NotConjugate, known_or_none
 from pymc_nnsteps.graphs.initial_values import locals_of
 from pymc_nnsteps.graphs.known import describe
 from pymc_nnsteps.graphs.plain import plain_model
 from pymc_nnsteps.graphs.search import depends_on, once_per_model
 from pymc_nnsteps.graphs.shapes import shapes_of
-from pymc_nnsteps.kernels.compiling import without_bookkeeping
 from pymc_nnsteps.network.network import WIDE
 from pymc_nnsteps.steps.imputed_rows import imputed_levels, moved_by_gradients
 from pymc_nnsteps.steps.information import is_expected

@@ -23,9 +23,9 @@ from pytensor.link.numba.linker import NumbaLinker
 from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.type import DenseTensorType
 
+from pymc_nnsteps.compile.compiling import without_blas_notice, without_bookkeeping
+from pymc_nnsteps.compile.rewriting import compiled
 from pymc_nnsteps.graphs.values import substitute
-from pymc_nnsteps.kernels.compiling import without_blas_notice, without_bookkeeping
-from pymc_nnsteps.kernels.rewriting import compiled
 
 
 class OfData:

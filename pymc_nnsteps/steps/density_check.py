@@ -25,9 +25,9 @@ from pymc.logprob.utils import ParameterValueError
 from pytensor.gradient import NullTypeGradError
 from pytensor.graph.basic import Variable
 
+from pymc_nnsteps.compile.compiling import c_by_default, without_blas_notice, without_bookkeeping
+from pymc_nnsteps.compile.rewriting import compiled
 from pymc_nnsteps.graphs.known import describe
-from pymc_nnsteps.kernels.compiling import c_by_default, without_blas_notice, without_bookkeeping
-from pymc_nnsteps.kernels.rewriting import compiled
 from pymc_nnsteps.laws.verification import RTOL, RTOL_SINGLE
 from pymc_nnsteps.steps.flat import unflattened
 from pymc_nnsteps.steps.hamiltonian import HMC

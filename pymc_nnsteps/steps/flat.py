@@ -24,19 +24,19 @@ from pytensor.graph.traversal import ancestors
 from pytensor.link.numba.linker import NumbaLinker
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_nnsteps.compile.compiling import numba_by_default, without_blas_notice
+from pymc_nnsteps.compile.expressions import UntranslatableError
+from pymc_nnsteps.compile.graph_translation import CppLinker, in_cpp
+from pymc_nnsteps.compile.jit import Kernel
+from pymc_nnsteps.compile.native import CompilerError, log_compilation
+from pymc_nnsteps.compile.rewriting import compiled
 from pymc_nnsteps.graphs.shapes import refuse_random_data
 from pymc_nnsteps.graphs.values import substitute, typed_like
-from pymc_nnsteps.kernels.compiling import numba_by_default, without_blas_notice
-from pymc_nnsteps.kernels.expressions import UntranslatableError
-from pymc_nnsteps.kernels.graph_translation import CppLinker, in_cpp
-from pymc_nnsteps.kernels.jit import Kernel
-from pymc_nnsteps.kernels.native import CompilerError, log_compilation
-from pymc_nnsteps.kernels.rewriting import compiled
-from pymc_nnsteps.kernels.trajectories import Density, evaluated
 from pymc_nnsteps.laws.gaussian import Gaussian
 from pymc_nnsteps.steps.compiled import OfData, take_out_invariants
 from pymc_nnsteps.steps.target import dependent_factors
 from pymc_nnsteps.steps.terms import ROWS, terms
+from pymc_nnsteps.steps.trajectories import Density, evaluated
 
 Point = Mapping[str, np.ndarray]
 
@@ -151,7 +151,7 @@ class FlatDensity:
         if linkers != {NumbaLinker}:
             return inspect.unwrap(kernel), self._in_python(located)
         if self._in_numba is None:
-            from pymc_nnsteps.kernels.in_numba import Compiled
+            from pymc_nnsteps.compile.in_numba import Compiled
 
             self._in_numba = [Compiled(f.vm.jit_fn) for f in self.functions]
         return kernel.numba, _as_density(self._in_numba, located)

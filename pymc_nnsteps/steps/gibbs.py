@@ -19,11 +19,11 @@ from pymc.util import RandomGenerator, get_random_generator
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.arguments import positive_integer, require_bool
+from pymc_nnsteps.compile.compiling import c_by_default, without_bookkeeping
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.known import describe
 from pymc_nnsteps.graphs.plain import plain_model
 from pymc_nnsteps.graphs.shapes import require_numbers, shapes_of
-from pymc_nnsteps.kernels.compiling import c_by_default, without_bookkeeping
 from pymc_nnsteps.laws.conditional import Conditional
 from pymc_nnsteps.laws.recognition import recognise
 from pymc_nnsteps.moves.plan import Choice, Options, Scan, plan, refreshed_after

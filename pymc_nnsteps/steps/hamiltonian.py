@@ -20,13 +20,12 @@ from pymc_nnsteps.arguments import (
     require_bool_or_auto,
     require_choice,
 )
-from pymc_nnsteps.graphs.shapes import shapes_of
-from pymc_nnsteps.kernels.compiling import (
+from pymc_nnsteps.compile.compiling import (
     c_by_default,
     without_bookkeeping,
 )
-from pymc_nnsteps.kernels.native import announced
-from pymc_nnsteps.kernels.trajectories import TYPES, no_u_turn, on_orbit, random_length
+from pymc_nnsteps.compile.native import announced
+from pymc_nnsteps.graphs.shapes import shapes_of
 from pymc_nnsteps.laws.gaussian import Gaussian
 from pymc_nnsteps.moves.plan import Choice
 from pymc_nnsteps.steps.compiled import OfData
@@ -39,6 +38,7 @@ from pymc_nnsteps.steps.standardised_weights import StandardisedWeights, TunedSc
 from pymc_nnsteps.steps.step import ACCEPTANCE_AND_SIZE, Step, Vars, chosen, require_continuous
 from pymc_nnsteps.steps.sweep import Sweep
 from pymc_nnsteps.steps.terms import block_to_collapse
+from pymc_nnsteps.steps.trajectories import TYPES, no_u_turn, on_orbit, random_length
 from pymc_nnsteps.steps.tuning import DualAveraging, Recent, Repeats
 
 FIRST_SIZE = 0.5

@@ -20,8 +20,8 @@ from pymc.model import modelcontext
 from pymc.step_methods.compound import StepMethodState, infer_warn_stats_info
 from pymc.util import RandomGenerator, get_random_generator
 
+from pymc_nnsteps.compile.compiling import c_by_default
 from pymc_nnsteps.graphs.known import describe
-from pymc_nnsteps.kernels.compiling import c_by_default
 from pymc_nnsteps.prediction.imputation import ImputedCategory
 from pymc_nnsteps.steps.compiled import OfData, PointFunction
 from pymc_nnsteps.steps.imputed_rows import (

@@ -31,11 +31,11 @@ from pytensor.tensor.random.basic import MvNormalRV, NormalRV
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.arguments import positive_integer, positive_number
+from pymc_nnsteps.compile.compiling import c_by_default, without_bookkeeping
 from pymc_nnsteps.graphs.known import describe, has_prior, law_as_stated
 from pymc_nnsteps.graphs.search import parameters, stated_in
 from pymc_nnsteps.graphs.shapes import refuse_random_data
 from pymc_nnsteps.graphs.values import natural_values, substitute, typed_like
-from pymc_nnsteps.kernels.compiling import c_by_default, without_bookkeeping
 from pymc_nnsteps.laws.multivariate import inverted
 from pymc_nnsteps.random.standard_normal import standard_normal
 from pymc_nnsteps.steps.compiled import Compiled

@@ -46,11 +46,11 @@ from pymc_nnsteps.graphs.errors import known_or_none
 from pymc_nnsteps.graphs.known import POSITIVE, prior_kind
 from pymc_nnsteps.graphs.search import children, parameters
 from pymc_nnsteps.graphs.values import natural_values, scalar_constant, substitute
-from pymc_nnsteps.kernels.trajectories import Orbit, on_orbit
 from pymc_nnsteps.laws.scales import Scaled, scaled_child
 from pymc_nnsteps.steps.compiled import PointFunction
 from pymc_nnsteps.steps.flat import FlatDensity, Located
 from pymc_nnsteps.steps.networks import first_held
+from pymc_nnsteps.steps.trajectories import Orbit, on_orbit
 from pymc_nnsteps.steps.tuning import DualAveraging, Recent
 
 WEIGHTS = (NormalRV, StudentTRV, LaplaceRV)

@@ -15,8 +15,8 @@ import pymc as pm
 from pymc.initial_point import PointType
 from pymc.step_methods.compound import flatten_steps
 
+from pymc_nnsteps.compile.compiling import without_blas_notice
 from pymc_nnsteps.graphs.known import describe
-from pymc_nnsteps.kernels.compiling import without_blas_notice
 from pymc_nnsteps.steps.assignment import Step, assign
 from pymc_nnsteps.steps.density_check import Array, Target, require_density
 from pymc_nnsteps.steps.gibbs import Gibbs

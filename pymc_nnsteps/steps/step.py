@@ -20,11 +20,11 @@ from rich.console import Console
 from rich.progress import TextColumn
 from rich.table import Column
 
+from pymc_nnsteps.compile.threads import keep_one_thread_in_workers, one_thread
 from pymc_nnsteps.graphs.known import describe
 from pymc_nnsteps.graphs.plain import plain_model
 from pymc_nnsteps.graphs.search import model_or_context, stated_in
 from pymc_nnsteps.graphs.shapes import require_fitting_data
-from pymc_nnsteps.kernels.threads import keep_one_thread_in_workers, one_thread
 from pymc_nnsteps.steps.assignment import is_taken_by
 from pymc_nnsteps.steps.compiled import OfData
 

@@ -17,10 +17,10 @@ from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_nnsteps.compile.compiling import ONCE
 from pymc_nnsteps.graphs.known import describe
 from pymc_nnsteps.graphs.search import stated_in
 from pymc_nnsteps.graphs.values import natural_values, substitute
-from pymc_nnsteps.kernels.compiling import ONCE
 from pymc_nnsteps.laws.conditional import Conditional, Move, Shapes
 from pymc_nnsteps.moves.plan import check_scan
 from pymc_nnsteps.steps.compiled import PointFunction

@@ -41,6 +41,7 @@ from pytensor.graph.traversal import ancestors, io_toposort
 from pytensor.tensor.linalg import cholesky, solve_triangular
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_nnsteps.compile.rewriting import canonical
 from pymc_nnsteps.gaussian.layout import BlockPrior, dense_size, prior_of
 from pymc_nnsteps.gaussian.observation import Child, Observation, Total, evidence_of, total_of
 from pymc_nnsteps.graphs.errors import known_or_none
@@ -51,7 +52,6 @@ from pymc_nnsteps.graphs.rows import follow_rows, require_aligned
 from pymc_nnsteps.graphs.search import parameters
 from pymc_nnsteps.graphs.shapes import lengths, stated_lengths
 from pymc_nnsteps.graphs.values import natural_values, substitute, typed_like
-from pymc_nnsteps.kernels.rewriting import canonical
 from pymc_nnsteps.laws.conditional import Shapes
 from pymc_nnsteps.laws.gaussian import Gaussian
 from pymc_nnsteps.laws.recognition import find_conditionals, match
@@ -182,7 +182,7 @@ class Terms:
         is_first: TensorVariable,
         given: TensorVariable,
     ) -> list[TensorVariable]:
-        """Vectors of :class:`~pymc_nnsteps.kernels.trajectories.Density`.
+        """Vectors of :class:`~pymc_nnsteps.steps.trajectories.Density`.
 
         Of a sum over rows it is the vector that one block of these adds: the log density and its
         gradient in ``parts``, of which ``moved`` is made; ``is_first`` is one for the first block,

@@ -31,13 +31,13 @@ from pytensor.tensor.sharedvar import TensorSharedVariable
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.arguments import finite_number, positive_integer, positive_number, require_bool
+from pymc_nnsteps.compile.compiling import c_by_default, without_bookkeeping
+from pymc_nnsteps.compile.threads import one_thread
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.known import describe, has_prior
 from pymc_nnsteps.graphs.plain import model_to_read
 from pymc_nnsteps.graphs.search import parameters
 from pymc_nnsteps.graphs.values import natural_values, substitute
-from pymc_nnsteps.kernels.compiling import c_by_default, without_bookkeeping
-from pymc_nnsteps.kernels.threads import one_thread
 from pymc_nnsteps.steps.compiled import Compiled
 from pymc_nnsteps.steps.flat import unflattened
 from pymc_nnsteps.steps.network_curvature import network_curvature

@@ -8,10 +8,10 @@ import numpy as np
 import pymc as pm
 
 from pymc_nnsteps.arguments import positive_integer
+from pymc_nnsteps.compile.threads import one_thread
 from pymc_nnsteps.graphs.plain import plain_model
 from pymc_nnsteps.graphs.search import model_or_context
 from pymc_nnsteps.graphs.shapes import require_fitting_data
-from pymc_nnsteps.kernels.threads import one_thread
 from pymc_nnsteps.laws.verification import compare_laws
 from pymc_nnsteps.steps.assignment import Step
 from pymc_nnsteps.steps.stationarity import check_chain

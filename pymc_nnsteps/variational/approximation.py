@@ -18,7 +18,7 @@ from pymc_nnsteps.arguments import (
     require_choice,
     require_finite,
 )
-from pymc_nnsteps.kernels.threads import one_thread
+from pymc_nnsteps.compile.threads import one_thread
 from pymc_nnsteps.tables import Table, encoded
 from pymc_nnsteps.variational.ascent import Fitted
 from pymc_nnsteps.variational.draws import (

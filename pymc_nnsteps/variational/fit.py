@@ -20,8 +20,8 @@ from pymc_nnsteps.arguments import (
     require_choice,
     require_finite,
 )
+from pymc_nnsteps.compile.threads import one_thread
 from pymc_nnsteps.graphs.plain import model_to_read
-from pymc_nnsteps.kernels.threads import one_thread
 from pymc_nnsteps.tables import numbers, require_same_rows
 from pymc_nnsteps.variational.approximation import (
     Approximation,

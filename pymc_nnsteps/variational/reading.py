@@ -22,11 +22,11 @@ from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 from pytensor.tensor.random.basic import InvGammaRV
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_nnsteps.compile.compiling import ONCE
 from pymc_nnsteps.graphs.errors import NotConjugate, declined_as
 from pymc_nnsteps.graphs.known import POSITIVE, describe, has_law, law_as_stated, prior_kind
 from pymc_nnsteps.graphs.search import depends_on, parameters, stated_in
 from pymc_nnsteps.graphs.values import natural_values, substitute
-from pymc_nnsteps.kernels.compiling import ONCE
 from pymc_nnsteps.laws.scales import PRIORS
 from pymc_nnsteps.network.layers import DenseLayer, dense_layers, normal_of
 from pymc_nnsteps.variational.factors import GIG, LayerPrior, NetworkPrior

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from statistics import median
 from typing import Any
 
-from pymc_nnsteps.kernels.threads import one_thread
+from pymc_nnsteps.compile.threads import one_thread
 from pymc_nnsteps.steps.compiled import Compiled
 
 

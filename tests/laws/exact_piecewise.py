@@ -3,7 +3,7 @@
 import numpy as np
 import pytensor
 
-from pymc_nnsteps.kernels.compiling import ONCE
+from pymc_nnsteps.compile.compiling import ONCE
 from pymc_nnsteps.random.piecewise_normal import PiecewiseNormalRV
 from tests.laws.graphs import draw_graph, logp_of, put, random_nodes
 

@@ -20,8 +20,8 @@ from pytensor.tensor.random.basic import BernoulliRV, CategoricalRV
 from pytensor.tensor.random.op import RandomVariable
 
 import pymc_nnsteps as nns
+from pymc_nnsteps.compile.compiling import ONCE
 from pymc_nnsteps.graphs.search import children
-from pymc_nnsteps.kernels.compiling import ONCE
 from pymc_nnsteps.laws.piecewise import LargestUtility, UtilityBehindThreshold
 from pymc_nnsteps.laws.recognition import find_conditionals, match
 from pymc_nnsteps.laws.verification import compare

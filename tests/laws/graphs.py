@@ -18,9 +18,9 @@ from pytensor.graph.rewriting.basic import MergeOptimizer
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.basic import UniformRV
 
+from pymc_nnsteps.compile.compiling import ONCE
 from pymc_nnsteps.graphs import shapes as graph_shapes
 from pymc_nnsteps.graphs.values import natural_values, substitute
-from pymc_nnsteps.kernels.compiling import ONCE
 from pymc_nnsteps.moves.plan import Options, plan
 from pymc_nnsteps.network.activations import logit_of
 from pymc_nnsteps.random.op import KernelRV

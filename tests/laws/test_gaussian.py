@@ -15,9 +15,9 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 
+from pymc_nnsteps.compile.compiling import ONCE
 from pymc_nnsteps.gaussian import forms
 from pymc_nnsteps.gaussian.forms import FORMS
-from pymc_nnsteps.kernels.compiling import ONCE
 from pymc_nnsteps.laws import find_conditionals, match
 from pymc_nnsteps.laws.gaussian import Gaussian, match_gaussian
 from tests.cases import quick

@@ -16,8 +16,8 @@ import pytensor.tensor as pt
 import pytest
 
 from pymc_nnsteps.activations import ACTIVATIONS, PiecewiseLinear
+from pymc_nnsteps.compile.compiling import ONCE
 from pymc_nnsteps.graphs.errors import NotConjugate
-from pymc_nnsteps.kernels.compiling import ONCE
 from pymc_nnsteps.laws import match
 from pymc_nnsteps.laws.piecewise import PiecewiseGaussian
 from tests.laws.exact_piecewise import assert_exact_piecewise

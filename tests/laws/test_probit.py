@@ -12,8 +12,8 @@ import pytensor.tensor as pt
 import pytest
 from scipy import integrate, stats
 
+from pymc_nnsteps.compile.compiling import ONCE
 from pymc_nnsteps.graphs.errors import NotConjugate
-from pymc_nnsteps.kernels.compiling import ONCE
 from pymc_nnsteps.laws import match
 from pymc_nnsteps.laws.piecewise import LargestUtility, UtilityBehindThreshold
 from pymc_nnsteps.random.truncated_normal import ArgmaxUtilitiesRV, TruncatedNormalRV

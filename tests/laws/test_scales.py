@@ -8,7 +8,7 @@ import pytest
 from pytensor.graph.traversal import ancestors
 
 import pymc_nnsteps as nns
-from pymc_nnsteps.kernels.compiling import ONCE
+from pymc_nnsteps.compile.compiling import ONCE
 from pymc_nnsteps.laws import match
 from pymc_nnsteps.random.generalized_inverse_gaussian import GeneralizedInverseGaussianRV
 from tests.cases import quick

@@ -5,7 +5,7 @@ import pymc as pm
 import pytest
 
 import pymc_nnsteps as nns
-from pymc_nnsteps.kernels.bands import draw_tridiagonal
+from pymc_nnsteps.gaussian.bands import draw_tridiagonal
 from pymc_nnsteps.laws import match, multivariate
 
 RNG = np.random.default_rng(8)

@@ -9,7 +9,7 @@ import pytest
 from pymc.distributions.multivariate import ZeroSumNormalRV
 
 import pymc_nnsteps as nns
-from pymc_nnsteps.kernels.compiling import ONCE
+from pymc_nnsteps.compile.compiling import ONCE
 from pymc_nnsteps.laws import scales
 from tests.laws.graphs import draw_graph, point_of, sweep_of
 

@@ -12,7 +12,7 @@ import xarray as xr
 from pymc.sampling.mcmc import assign_step_methods
 
 import pymc_nnsteps as nns
-from pymc_nnsteps.kernels.compiling import ONCE
+from pymc_nnsteps.compile.compiling import ONCE
 from tests.cases import slow
 from tests.modes import AS_WRITTEN
 

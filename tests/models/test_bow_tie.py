@@ -12,7 +12,7 @@ from pytensor.compile.mode import Mode
 from scipy import special, stats
 
 from pymc_nnsteps import bow_tie
-from pymc_nnsteps.kernels.compiling import ONCE
+from pymc_nnsteps.compile.compiling import ONCE
 from pymc_nnsteps.models import Shrinkage
 from tests.cases import quick
 from tests.modes import AS_WRITTEN

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 import pymc_nnsteps as nns
-from pymc_nnsteps.kernels.compiling import ONCE
+from pymc_nnsteps.compile.compiling import ONCE
 from tests.modes import AS_WRITTEN
 
 RNG = np.random.default_rng(4)

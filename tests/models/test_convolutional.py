@@ -4,7 +4,7 @@ import pytest
 from scipy.stats import norm
 
 import pymc_nnsteps as nns
-from pymc_nnsteps.kernels.compiling import ONCE
+from pymc_nnsteps.compile.compiling import ONCE
 from tests.modes import AS_WRITTEN
 
 N_OBS = 6

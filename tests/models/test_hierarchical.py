@@ -15,7 +15,7 @@ from scipy import special, stats
 import pymc_nnsteps as nns
 from pymc_nnsteps import Prior, hierarchical_mlp
 from pymc_nnsteps.activations import Normalize
-from pymc_nnsteps.kernels.compiling import ONCE
+from pymc_nnsteps.compile.compiling import ONCE
 from pymc_nnsteps.models.parts.groups import groups
 from tests.cases import quick
 from tests.models.neal import (

@@ -8,7 +8,7 @@ from scipy.stats import invgamma, norm
 
 from pymc_nnsteps import Prior
 from pymc_nnsteps.activations import PiecewiseLinear
-from pymc_nnsteps.kernels.compiling import ONCE
+from pymc_nnsteps.compile.compiling import ONCE
 from pymc_nnsteps.models import intermediate_noise_mlp
 from tests.laws.graphs import start_of
 from tests.modes import AS_WRITTEN

@@ -6,7 +6,7 @@ import pytensor
 import pytest
 
 import pymc_nnsteps as nns
-from pymc_nnsteps.kernels.compiling import Machine
+from pymc_nnsteps.compile.compiling import Machine
 from tests.zoo import X
 
 

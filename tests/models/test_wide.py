@@ -19,7 +19,7 @@ from scipy.special import ndtr
 from scipy.stats import multivariate_normal, norm
 
 from pymc_nnsteps.activations import PiecewiseLinear
-from pymc_nnsteps.kernels.compiling import c_by_default, without_blas_notice
+from pymc_nnsteps.compile.compiling import c_by_default, without_blas_notice
 from pymc_nnsteps.models import one_hot, wide_mlp
 from tests.cases import slow
 from tests.laws.graphs import start_of

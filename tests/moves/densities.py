@@ -6,8 +6,8 @@ import pytensor
 import pytensor.tensor as pt
 from pytensor.graph.replace import graph_replace
 
+from pymc_nnsteps.compile.compiling import ONCE
 from pymc_nnsteps.graphs.values import natural_values
-from pymc_nnsteps.kernels.compiling import ONCE
 from pymc_nnsteps.network.activations import logit_of
 from tests.laws.graphs import gaussian_law, logp_of, point_of, put, shapes_of, start_of
 

@@ -1,6 +1,8 @@
 """Kernels without a compiler, in whose parts errors can be planted."""
 
-from pymc_nnsteps.kernels.jit import Kernel, entries, of_arrays
+from functools import wraps
+
+from pymc_nnsteps.compile.jit import Kernel, entries, of_arrays
 
 
 def in_python(monkeypatch, *modules):
@@ -16,6 +18,7 @@ def uncompiled(kernel):
     """The Python of a kernel, called with named tuples or their entries, as the kernel is."""
     function = kernel.__wrapped__
 
+    @wraps(function)
     def call(*given):
         whole = len(given) == function.__code__.co_argcount
         return function(*given) if whole else of_arrays(function)(*entries(given))

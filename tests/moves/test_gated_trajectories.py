@@ -17,13 +17,13 @@ from pytensor.graph.traversal import ancestors
 from scipy import stats
 
 import pymc_nnsteps as nns
+from pymc_nnsteps.compile.compiling import ONCE
 from pymc_nnsteps.graphs.values import natural_values, substitute
-from pymc_nnsteps.kernels import gated_density, gated_trajectories, layer_density, leapfrog
-from pymc_nnsteps.kernels.compiling import ONCE
-from pymc_nnsteps.kernels.gated_density import Laws, Tails
-from pymc_nnsteps.kernels.interwoven_gates import GatedUnits
-from pymc_nnsteps.kernels.rows import Above, LayerWeights
 from pymc_nnsteps.moves.gated_trajectories import GatedTrajectories, passes_beside
+from pymc_nnsteps.moves.loops import gated_density, gated_trajectories, layer_density, leapfrog
+from pymc_nnsteps.moves.loops.gated_density import Laws, Tails
+from pymc_nnsteps.moves.loops.interwoven_gates import GatedUnits
+from pymc_nnsteps.moves.loops.rows import Above, LayerWeights
 from tests.laws.graphs import shapes_of, sweep_of
 from tests.moves.densities import built, integrated_density, random_point
 from tests.moves.in_python import in_python

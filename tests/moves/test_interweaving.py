@@ -15,13 +15,13 @@ from scipy import linalg, stats
 
 import pymc_nnsteps as nns
 from pymc_nnsteps.activations import PiecewiseLinear
+from pymc_nnsteps.compile.compiling import ONCE
+from pymc_nnsteps.compile.jit import of_arrays
+from pymc_nnsteps.compile.ops import as_op
 from pymc_nnsteps.graphs.errors import NotConjugate
-from pymc_nnsteps.kernels import interweaving as kernels
-from pymc_nnsteps.kernels.compiling import ONCE
-from pymc_nnsteps.kernels.jit import of_arrays
-from pymc_nnsteps.kernels.ops import move_rows
 from pymc_nnsteps.laws.recognition import find_conditionals
 from pymc_nnsteps.moves.interweaving import LONGEST_ROW, Interweaving
+from pymc_nnsteps.moves.loops import interweaving as kernels
 from pymc_nnsteps.steps.sweep import chain_draws
 from tests.cases import quick
 from tests.laws import graphs
@@ -253,7 +253,8 @@ ARGUMENTS = (
 def arguments_of(layer):
     """What the kernel is given."""
     results, _ = stated(layer.model, layer.move, layer.omegas)
-    [node] = {v.owner for v in ancestors(results) if v.owner and v.owner.op == move_rows}
+    move = as_op(kernels.move_rows, 2, 2, 1)
+    [node] = {v.owner for v in ancestors(results) if v.owner and v.owner.op == move}
     names = list(layer.model.value_vars)
     arguments = node.inputs[: len(ARGUMENTS)]
     function = pytensor.function(names, arguments, mode=ONCE, on_unused_input="ignore")

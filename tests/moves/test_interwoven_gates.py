@@ -19,16 +19,16 @@ from pytensor.graph.replace import graph_replace
 from pytensor.graph.traversal import ancestors
 from scipy import linalg, special, stats
 
+from pymc_nnsteps.compile.compiling import ONCE
+from pymc_nnsteps.compile.jit import of_arrays
+from pymc_nnsteps.compile.ops import as_op
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.values import natural_values, substitute
-from pymc_nnsteps.kernels import interwoven_gates as kernels
-from pymc_nnsteps.kernels.compiling import ONCE
-from pymc_nnsteps.kernels.jit import of_arrays
-from pymc_nnsteps.kernels.ops import move_gated_rows
 from pymc_nnsteps.laws.recognition import find_conditionals
 from pymc_nnsteps.moves import interwoven_gates as moves_of_gates
 from pymc_nnsteps.moves.interweaving import LONGEST_ROW
 from pymc_nnsteps.moves.interwoven_gates import InterwovenGates, match_interwoven_gates
+from pymc_nnsteps.moves.loops import interwoven_gates as kernels
 from pymc_nnsteps.steps.sweep import chain_draws
 from tests.cases import quick
 from tests.laws import graphs
@@ -151,7 +151,7 @@ class Layer(gated_layers.Layer):
         return special.logsumexp(total)
 
 
-MOVE = move_gated_rows
+MOVE = as_op(kernels.move_gated_rows, 2, 2, 1)
 ARGUMENTS = (
     "inputs", "rows", "prior", "prior_linear", "gates", "logit", "logit_factor", "level",
     "level_factor", "design", "weight", "response", "variance",

@@ -13,10 +13,10 @@ import pytest
 
 import pymc_nnsteps as nns
 from pymc_nnsteps.activations import PiecewiseLinear
+from pymc_nnsteps.compile.compiling import ONCE
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.search import parameters
 from pymc_nnsteps.graphs.values import natural_values, substitute
-from pymc_nnsteps.kernels.compiling import ONCE
 from tests.moves.densities import built
 from tests.moves.interwoven_layers import (
     Layer,

@@ -15,15 +15,15 @@ import pytest
 from pytensor.graph.traversal import ancestors
 
 import pymc_nnsteps as nns
+from pymc_nnsteps.compile.compiling import ONCE
 from pymc_nnsteps.graphs.values import natural_values, substitute
-from pymc_nnsteps.kernels import layer_density, leapfrog
-from pymc_nnsteps.kernels import layer_trajectories as kernels
-from pymc_nnsteps.kernels.compiling import ONCE
-from pymc_nnsteps.kernels.interweaving import ActivationPieces
-from pymc_nnsteps.kernels.outgoing_weights import GaussianPrior
-from pymc_nnsteps.kernels.rows import Above, LayerWeights
 from pymc_nnsteps.moves import layer_trajectories
+from pymc_nnsteps.moves import layer_trajectories as kernels
 from pymc_nnsteps.moves.layer_trajectories import LayerTrajectories
+from pymc_nnsteps.moves.loops import layer_density, leapfrog
+from pymc_nnsteps.moves.loops.interweaving import ActivationPieces
+from pymc_nnsteps.moves.loops.outgoing_weights import GaussianPrior
+from pymc_nnsteps.moves.loops.rows import Above, LayerWeights
 from tests.laws.graphs import shapes_of, sweep_of
 from tests.moves.densities import built, integrated_density, random_point
 from tests.moves.in_python import in_python

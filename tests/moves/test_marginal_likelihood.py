@@ -9,7 +9,7 @@ import pytensor.tensor as pt
 import pytest
 
 import pymc_nnsteps as nns
-from pymc_nnsteps.kernels.compiling import ONCE
+from pymc_nnsteps.compile.compiling import ONCE
 from pymc_nnsteps.moves.marginal_likelihood import Augmentation
 from pymc_nnsteps.steps.sweep import chain_draws
 from tests.laws import graphs

@@ -8,8 +8,8 @@ import pytest
 from scipy.special import digamma, polygamma
 
 import pymc_nnsteps as nns
+from pymc_nnsteps.compile.compiling import ONCE, c_by_default
 from pymc_nnsteps.graphs.values import natural_values, substitute
-from pymc_nnsteps.kernels.compiling import ONCE, c_by_default
 from pymc_nnsteps.laws.recognition import find_conditionals
 from pymc_nnsteps.moves.marginal_likelihood import marginal_likelihood
 from pymc_nnsteps.moves.noise_scales import NoiseExchange, find_noise_exchange

@@ -7,9 +7,9 @@ import pytensor.tensor as pt
 import pytest
 
 import pymc_nnsteps as nns
+from pymc_nnsteps.compile.compiling import ONCE
 from pymc_nnsteps.gaussian import groups
 from pymc_nnsteps.graphs.values import natural_values, substitute
-from pymc_nnsteps.kernels.compiling import ONCE
 from pymc_nnsteps.laws.any_scales import Powers
 from pymc_nnsteps.laws.recognition import find_conditionals
 from pymc_nnsteps.moves import noise_scales

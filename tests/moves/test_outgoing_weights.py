@@ -17,11 +17,11 @@ import pytest
 from pytensor.graph.replace import graph_replace
 
 import pymc_nnsteps as nns
+from pymc_nnsteps.compile.compiling import ONCE
 from pymc_nnsteps.graphs.values import natural_values, substitute
-from pymc_nnsteps.kernels import outgoing_weights as kernels
-from pymc_nnsteps.kernels.compiling import ONCE
 from pymc_nnsteps.laws.recognition import find_conditionals
 from pymc_nnsteps.moves.interweaving import match_interweaving
+from pymc_nnsteps.moves.loops import outgoing_weights as kernels
 from pymc_nnsteps.moves.outgoing_weights import find_outgoing
 from tests.laws.graphs import random_nodes, shapes_of
 from tests.moves.densities import built, density_of, random_point

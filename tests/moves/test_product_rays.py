@@ -10,8 +10,8 @@ import pytest
 from pymc.distributions.transforms import LogTransform
 
 import pymc_nnsteps as nns
+from pymc_nnsteps.compile.compiling import ONCE
 from pymc_nnsteps.graphs.values import natural_values, substitute
-from pymc_nnsteps.kernels.compiling import ONCE
 from pymc_nnsteps.laws.any_scales import Powers
 from pymc_nnsteps.moves import rays
 from pymc_nnsteps.moves.rays import Ray

@@ -15,8 +15,8 @@ from pymc.distributions.transforms import LogTransform
 from pymc.exceptions import ImputationWarning
 
 import pymc_nnsteps as nns
+from pymc_nnsteps.compile.compiling import ONCE
 from pymc_nnsteps.graphs.values import natural_values, substitute
-from pymc_nnsteps.kernels.compiling import ONCE
 from pymc_nnsteps.laws.any_scales import Powers
 from pymc_nnsteps.laws.gaussian import BinaryObservation
 from pymc_nnsteps.moves import rays

@@ -13,10 +13,10 @@ import pytest
 from pytensor.graph.replace import graph_replace
 
 import pymc_nnsteps as nns
+from pymc_nnsteps.compile.compiling import ONCE
 from pymc_nnsteps.graphs.values import natural_values, substitute
-from pymc_nnsteps.kernels import outgoing_weights as kernels
-from pymc_nnsteps.kernels.compiling import ONCE
 from pymc_nnsteps.moves import outgoing_weights as moves
+from pymc_nnsteps.moves.loops import outgoing_weights as kernels
 from pymc_nnsteps.moves.outgoing_weights import UnitRays
 from tests.laws.graphs import draw_graph, random_nodes, shapes_of, sweep_of
 from tests.moves.densities import built, integrated_density, random_point

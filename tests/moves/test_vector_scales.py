@@ -14,13 +14,13 @@ import pytest
 from pymc.exceptions import ImputationWarning
 
 import pymc_nnsteps as nns
+from pymc_nnsteps.compile import linear_algebra
+from pymc_nnsteps.compile.compiling import ONCE
+from pymc_nnsteps.compile.ops import as_op
 from pymc_nnsteps.graphs.values import natural_values, substitute
-from pymc_nnsteps.kernels import lattice as kernels
-from pymc_nnsteps.kernels import linear_algebra
-from pymc_nnsteps.kernels.compiling import ONCE
-from pymc_nnsteps.kernels.ops import move_scales_of_groups, move_scales_of_outputs
 from pymc_nnsteps.laws.recognition import find_conditionals
 from pymc_nnsteps.moves import residual_scales
+from pymc_nnsteps.moves.loops import residual_scales as kernels
 from pymc_nnsteps.moves.marginal_likelihood import marginal_likelihood
 from pymc_nnsteps.moves.residual_scales import VectorScale
 from tests.laws.graphs import shapes_of, sweep_of
@@ -101,7 +101,8 @@ def told(model, scales, point, level):
 
 
 def move_of(scales):
-    return move_scales_of_outputs if scales.groups is None else move_scales_of_groups
+    by = kernels.move_scales_of_outputs, kernels.move_scales_of_groups
+    return as_op(by[scales.groups is not None], 1)
 
 
 def log_densities(model, scales, monkeypatch):

@@ -8,7 +8,7 @@ from pytensor import function
 from pytensor.compile.io import In
 from pytensor.tensor.random import rng as symbolic_rng
 
-from pymc_nnsteps.kernels import in_numba
+from pymc_nnsteps.compile import in_numba
 from pymc_nnsteps.random import (
     argmax_utilities,
     generalized_inverse_gaussian,

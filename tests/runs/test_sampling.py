@@ -16,7 +16,7 @@ import pytensor
 import pytest
 
 import pymc_nnsteps as nns
-from pymc_nnsteps.kernels.compiling import c_by_default
+from pymc_nnsteps.compile.compiling import c_by_default
 from pymc_nnsteps.runs import sampling, tasks
 from pymc_nnsteps.runs.fingerprint import writing
 from pymc_nnsteps.runs.store import Store

@@ -11,9 +11,9 @@ import pytest
 from distributed import Client, LocalCluster
 
 import pymc_nnsteps as nns
+from pymc_nnsteps.compile.compiling import c_by_default
 from pymc_nnsteps.graphs.shapes import shapes_of
 from pymc_nnsteps.graphs.values import natural_values, substitute
-from pymc_nnsteps.kernels.compiling import c_by_default
 from pymc_nnsteps.runs.fingerprint import writing
 from pymc_nnsteps.sharded import sampling
 from pymc_nnsteps.sharded.gaps import with_gaps

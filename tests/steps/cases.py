@@ -11,7 +11,7 @@ import numpy as np
 import pymc as pm
 
 import pymc_nnsteps as nns
-from pymc_nnsteps.kernels.compiling import c_by_default
+from pymc_nnsteps.compile.compiling import c_by_default
 from pymc_nnsteps.steps.imputed_levels import ImputedLevels
 from tests.zoo import (
     bow_tie_network,

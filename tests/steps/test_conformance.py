@@ -15,7 +15,7 @@ from pymc.step_methods.compound import Competence
 from pytensor.compile.sharedvalue import SharedVariable
 
 import pymc_nnsteps as nns
-from pymc_nnsteps.kernels.compiling import c_by_default
+from pymc_nnsteps.compile.compiling import c_by_default
 from pymc_nnsteps.runs.run import restore, state_of
 from pymc_nnsteps.steps.imputed_levels import ImputedLevels
 from tests.cases import quick, release, slow

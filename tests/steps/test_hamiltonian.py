@@ -8,7 +8,7 @@ from pymc.step_methods.compound import CompoundStep
 from scipy import integrate
 
 import pymc_nnsteps as nns
-from pymc_nnsteps.kernels.compiling import c_by_default
+from pymc_nnsteps.compile.compiling import c_by_default
 from pymc_nnsteps.steps import tuning
 from pymc_nnsteps.steps.flat import FlatDensity
 from pymc_nnsteps.steps.network_curvature import Metric

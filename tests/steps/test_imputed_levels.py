@@ -10,7 +10,7 @@ from pymc.step_methods.compound import CompoundStep
 from scipy import special, stats
 
 import pymc_nnsteps as nns
-from pymc_nnsteps.kernels.compiling import c_by_default
+from pymc_nnsteps.compile.compiling import c_by_default
 from pymc_nnsteps.steps.assignment import beside_gibbs
 from pymc_nnsteps.steps.imputed_levels import ImputedLevels
 from pymc_nnsteps.steps.imputed_rows import ImputedRows

@@ -7,8 +7,8 @@ import pytensor.tensor as pt
 import pytest
 
 import pymc_nnsteps as nns
+from pymc_nnsteps.compile.compiling import c_by_default
 from pymc_nnsteps.graphs.shapes import shapes_of
-from pymc_nnsteps.kernels.compiling import c_by_default
 from pymc_nnsteps.steps import imputed_rows as rows_moved
 from pymc_nnsteps.steps.assignment import beside_gibbs
 from pymc_nnsteps.steps.imputed_rows import ImputedRows, imputed_rows, moved_by_gradients

@@ -7,8 +7,8 @@ import pytest
 from pymc.step_methods.compound import CompoundStep
 
 import pymc_nnsteps as nns
+from pymc_nnsteps.compile.compiling import c_by_default
 from pymc_nnsteps.graphs.shapes import shapes_of
-from pymc_nnsteps.kernels.compiling import c_by_default
 from pymc_nnsteps.steps import terms
 from pymc_nnsteps.steps.flat import FlatDensity
 from pymc_nnsteps.steps.network_curvature import Metric

@@ -4,6 +4,7 @@ The joint distribution tests are at little noise, where the move decides what be
 weights: at unit noise the draws given all else hide errors of it.
 """
 
+import functools
 import math
 import types
 from dataclasses import replace
@@ -16,11 +17,12 @@ from pymc.pytensorf import compile as compile_graph
 from pytensor.tensor.random.basic import NormalRV
 
 import pymc_nnsteps as nns
-from pymc_nnsteps.kernels import interweaving as kernels
-from pymc_nnsteps.kernels.jit import of_arrays
+from pymc_nnsteps.compile.jit import of_arrays
+from pymc_nnsteps.compile.ops import as_op
 from pymc_nnsteps.laws import scales
 from pymc_nnsteps.moves import interweaving, plan
 from pymc_nnsteps.moves.interweaving import Interweaving
+from pymc_nnsteps.moves.loops import interweaving as kernels
 from pymc_nnsteps.steps import sweep
 from pymc_nnsteps.steps.tuning import DualAveraging
 from tests.cases import in_suite, release, slow
@@ -219,16 +221,23 @@ def wrong_argument(index, wrong):
     """An argument of the kernel that is not what it should be."""
 
     def plant(monkeypatch):
-        exact = interweaving.move_rows
-
-        def move(*args):
+        def move(exact, *args):
             args = list(args)
             args[index] = wrong(args[index])
             return exact(*args)
 
-        monkeypatch.setattr(interweaving, "move_rows", move)
+        move_rows_by(monkeypatch, move)
 
     return plant
+
+
+def move_rows_by(monkeypatch, move):
+    """Let ``move`` be called for the kernel as an Op, with that first."""
+
+    def planted(*kernel):
+        return functools.partial(move, as_op(*kernel))
+
+    monkeypatch.setattr(interweaving, "as_op", planted)
 
 
 def less_than_half_of_the_squares(monkeypatch):
@@ -476,10 +485,7 @@ def test_each_unit_has_a_rho_of_its_own():
 def test_passes_are_that_many_moves(monkeypatch):
     """With sweeps: passes within each of them."""
     seen = []
-    exact = interweaving.move_rows
-    monkeypatch.setattr(
-        interweaving, "move_rows", lambda *args: seen.append(args[-2:]) or exact(*args)
-    )
+    move_rows_by(monkeypatch, lambda exact, *args: seen.append(args[-2:]) or exact(*args))
     model = network()
     once, thrice = (
         nns.Gibbs(model=model, passes=np.int64(2), sweeps=sweeps, **FAST) for sweeps in (1, 3)

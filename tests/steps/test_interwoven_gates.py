@@ -11,8 +11,8 @@ import pytest
 from pymc.pytensorf import compile as compile_graph
 
 import pymc_nnsteps as nns
-from pymc_nnsteps.kernels import interwoven_gates as kernels
 from pymc_nnsteps.moves.gated_trajectories import GatedTrajectories
+from pymc_nnsteps.moves.loops import interwoven_gates as kernels
 from pymc_nnsteps.steps.tuning import DualAveraging
 from tests.cases import in_suite
 from tests.moves.in_python import in_python

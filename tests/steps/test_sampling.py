@@ -13,7 +13,7 @@ from pymc.step_methods import Metropolis
 from pymc.step_methods.compound import BlockedStep
 
 import pymc_nnsteps as nns
-from pymc_nnsteps.kernels.compiling import c_by_default
+from pymc_nnsteps.compile.compiling import c_by_default
 from tests.steps.cases import CASES, PRECISIONS, assert_same, run
 from tests.zoo import X, hierarchical_network, probit_network, regression, relu_network
 

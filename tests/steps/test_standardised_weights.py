@@ -8,10 +8,10 @@ import pytensor.tensor as pt
 import pytest
 
 import pymc_nnsteps as nns
-from pymc_nnsteps.kernels import trajectories
-from pymc_nnsteps.kernels.compiling import c_by_default
-from pymc_nnsteps.kernels.trajectories import move_on_orbit, slope_on_orbit
+from pymc_nnsteps.compile.compiling import c_by_default
+from pymc_nnsteps.steps import trajectories
 from pymc_nnsteps.steps.standardised_weights import StandardisedWeights, basis_of
+from pymc_nnsteps.steps.trajectories import move_on_orbit, slope_on_orbit
 from pymc_nnsteps.steps.tuning import Recent
 from tests.planting import plant
 from tests.statistics import Z_LIMIT

@@ -11,7 +11,7 @@ import pytest
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.linalg import Cholesky
 
-from pymc_nnsteps.kernels.compiling import c_by_default
+from pymc_nnsteps.compile.compiling import c_by_default
 from pymc_nnsteps.steps.density_check import Target
 from pymc_nnsteps.steps.flat import FlatDensity
 from pymc_nnsteps.steps.target import dependent_factors, log_density

@@ -6,10 +6,9 @@ import pytensor.tensor as pt
 import pytest
 
 import pymc_nnsteps as nns
+from pymc_nnsteps.compile.expressions import UntranslatableError
 from pymc_nnsteps.graphs.shapes import shapes_of
-from pymc_nnsteps.kernels import trajectories
-from pymc_nnsteps.kernels.expressions import UntranslatableError
-from pymc_nnsteps.steps import flat, terms
+from pymc_nnsteps.steps import flat, terms, trajectories
 from pymc_nnsteps.steps.flat import FlatDensity
 from pymc_nnsteps.steps.terms import block_to_collapse, by_row
 from tests.modes import AS_WRITTEN

@@ -17,7 +17,7 @@ import pymc as pm
 from pymc.exceptions import ImputationWarning
 from pytensor import config
 
-from pymc_nnsteps.kernels.compiling import (
+from pymc_nnsteps.compile.compiling import (
     c_by_default,
     drawing,
     without_blas_notice,

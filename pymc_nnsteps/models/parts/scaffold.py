@@ -25,9 +25,9 @@ from pytensor.tensor.random.type import RandomType
 from pytensor.xtensor.type import XTensorType, as_xtensor
 
 from pymc_nnsteps.arguments import positive_integer, require_choice, require_finite
+from pymc_nnsteps.compile.compiling import ONCE
 from pymc_nnsteps.graphs.initial_values import beginning
 from pymc_nnsteps.graphs.search import columns_of, model_or_context
-from pymc_nnsteps.kernels.compiling import ONCE
 from pymc_nnsteps.models.parts import data, layers
 from pymc_nnsteps.models.parts.context import (
     Dim,
