@@ -20,7 +20,6 @@ from pytensor.compile.mode import CVM, NUMBA, Mode, get_mode
 from pytensor.compile.ops import DeepCopyOp, ViewOp, deep_copy_op
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FunctionGraph
-from pytensor.graph.op import Op
 from pytensor.graph.rewriting.basic import GraphRewriter
 from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 from pytensor.link.c.op import COp, _NoPythonCOp
@@ -43,6 +42,8 @@ from pymc_nnsteps.compile.jit import Call, called, in_numba
 from pymc_nnsteps.compile.ops import UnlessLost
 from pymc_nnsteps.compile.rewriting import KeptMode
 from pymc_nnsteps.compile.thunks import (
+    OwnThunk,
+    Substitute,
     function_of,
     in_c,
     loops,
@@ -143,37 +144,21 @@ def given_copies(node: Apply) -> list[Variable] | None:
     return node.clone_with_new_inputs(inputs).outputs
 
 
-class InPython(Op):
+class InPython(Substitute):
     """An Op without C code that does what ``op`` does in Python."""
 
     __props__ = ("op",)
-
-    def __init__(self, op: Op) -> None:
-        self.op = op
-        self.view_map = op.view_map
-        self.destroy_map = op.destroy_map
-
-    @override
-    def make_node(self, *inputs: Variable) -> Apply:
-        return self.in_place_of(self.op.make_node(*inputs))
 
     def calls(self, node: Apply) -> Call | None:
         """The kernel of ``op``, if it is one, and the types that it is called with."""
         return called(self.op, node)
 
-    def in_place_of(self, node: Apply) -> Apply:
-        """The same as a node of ``op``."""
-        return Apply(self, node.inputs, [output.type() for output in node.outputs])
-
     @override
-    def make_thunk(
-        self, node: Apply, storage_map: Any, compute_map: Any, no_recycling: Any, impl: Any = None
-    ) -> Any:
+    def thunk(self, node: Apply, *maps: Any) -> Any:
         if pytensor.config.cxx and (step := step_of(self.op, node)):
-            return in_c(node, *step, storage_map, compute_map)
-        if found := function_of(self.op, node):
-            return storing(*found, node.outputs, storage_map, compute_map)
-        return super().make_thunk(node, storage_map, compute_map, no_recycling, impl)
+            return in_c(node, *step, *maps)
+        found = function_of(self.op, node)
+        return None if found is None else storing(*found, node.outputs, *maps)
 
     @override
     def perform(self, node: Apply, inputs: Any, output_storage: Any) -> None:
@@ -201,7 +186,7 @@ def _is_slow_in_python(node: Apply) -> bool:
 
 def kept_aside(node: Apply) -> list[Variable] | None:
     """Hide graphs that most chains never evaluate: PyTensor would rewrite and build them."""
-    return InPython(node.op).in_place_of(node).outputs if isinstance(node.op, UnlessLost) else None
+    return InPython(node.op).in_place_of(node) if isinstance(node.op, UnlessLost) else None
 
 
 def without_view(node: Apply) -> list[Variable] | None:
@@ -214,7 +199,7 @@ def in_python(node: Apply) -> list[Variable] | None:
     """Operations that have C code and are about as fast without, and calls of LAPACK."""
     has_c = isinstance(node.op, COp) and not isinstance(node.op, IN_C)
     is_fast = isinstance(node.op, OF_LAPACK) or (has_c and not _is_slow_in_python(node))
-    return InPython(node.op).in_place_of(node).outputs if is_fast else None
+    return InPython(node.op).in_place_of(node) if is_fast else None
 
 
 class Machine(VMLinker):
@@ -225,7 +210,7 @@ class Machine(VMLinker):
         copies: dict[Variable, Variable] = {}
         for output in fgraph.outputs:
             if output.owner is not None and isinstance(output.owner.op, DeepCopyOp | ViewOp):
-                [copies[output]] = InPython(output.owner.op).in_place_of(output.owner).outputs
+                [copies[output]] = InPython(output.owner.op).in_place_of(output.owner)
         fgraph.replace_all(list(copies.items()))
         fresh = [copies.get(variable, variable) for variable in no_recycling or ()]
         return super().accept(fgraph, fresh, profile)
@@ -248,7 +233,7 @@ IN_NUMBA = (Tanh,)
 """The same, where Numba compiles."""
 
 
-class OfMatrix(Op):
+class OfMatrix(OwnThunk):
     """A function of :data:`OF_MATRICES`, entry by entry of a matrix, with any others numbers."""
 
     __props__ = ("scalar_op",)
@@ -262,15 +247,12 @@ class OfMatrix(Op):
         return Apply(self, list(inputs), [matrix.type()])
 
     @override
-    def make_thunk(
-        self, node: Apply, storage_map: Any, compute_map: Any, no_recycling: Any, impl: Any = None
-    ) -> Any:
+    def thunk(self, node: Apply, *maps: Any) -> Any:
         """NumPy's own loop, where it is one of its functions."""
         function = OF_MATRICES[type(self.scalar_op)]
         if not (isinstance(function, np.ufunc) and pytensor.config.cxx):
-            return super().make_thunk(node, storage_map, compute_map, no_recycling, impl)
-        step = prepared(node, function, repeated_axes(node))
-        return in_c(node, loops().loop, step, storage_map, compute_map)
+            return None
+        return in_c(node, loops().loop, prepared(node, function, repeated_axes(node)), *maps)
 
     @override
     def perform(self, node: Apply, inputs: Any, output_storage: Any) -> None:

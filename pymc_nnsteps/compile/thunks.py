@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 from functools import cache, partial, singledispatch
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, override
 
 import numpy as np
-import pytensor
+from pytensor import config
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.op import Op
 from pytensor.tensor.basic import Join
@@ -30,29 +30,59 @@ from pymc_nnsteps.compile.linear_algebra import cholesky_by_lapack, triangular_s
 Function = Callable[..., Any]
 
 
+class OwnThunk(Op):
+    """An Op that makes the thunks of its nodes itself, but for those that it leaves to PyTensor."""
+
+    def thunk(self, node: Apply, *maps: Any) -> Any:
+        """The thunk of a node, by PyTensor's maps of variables; None if it is PyTensor's own."""
+        raise NotImplementedError
+
+    @override
+    def make_thunk(
+        self, node: Apply, storage_map: Any, compute_map: Any, no_recycling: Any, impl: Any = None
+    ) -> Any:
+        own = self.thunk(node, storage_map, compute_map)
+        return own or super().make_thunk(node, storage_map, compute_map, no_recycling, impl)
+
+
+class Substitute(OwnThunk):
+    """An Op that does what ``op`` does, in another way."""
+
+    def __init__(self, op: Op) -> None:
+        self.op = op
+        self.view_map = op.view_map
+        self.destroy_map = op.destroy_map
+
+    @override
+    def make_node(self, *inputs: Variable) -> Apply:
+        return Apply(self, list(inputs), self.in_place_of(self.op.make_node(*inputs)))
+
+    def in_place_of(self, node: Apply) -> list[Variable]:
+        """The same as the outputs of a node of ``op``."""
+        return Apply(self, node.inputs, [output.type() for output in node.outputs]).outputs
+
+
 def storing(
-    function: Function,
-    inputs: Sequence[Variable],
-    outputs: Sequence[Variable],
-    storage_map: Any,
-    compute_map: Any,
+    function: Function, inputs: Sequence[Variable], outputs: Sequence[Variable], *maps: Any
 ) -> Any:
     """A thunk that stores what ``function`` gives for ``inputs``: one array, or a tuple."""
-    if pytensor.config.cxx:
-        return _thunk(loops().call, function, inputs, outputs, storage_map, compute_map)
-    given, stored = (tuple(storage_map[v] for v in each) for each in (inputs, outputs))
+    return _thunk(loops().call if config.cxx else _call, function, inputs, outputs, *maps)
+
+
+def in_c(node: Apply, make: Function, what: Any, *maps: Any) -> Any:
+    """A thunk that runs the step that ``make``, a function of ``loops.cpp``, gives for ``what``."""
+    return _thunk(make, what, node.inputs, node.outputs, *maps)
+
+
+def _call(function: Function, given: Sequence[Any], stored: Sequence[Any]) -> Callable[[], None]:
+    """A step that calls a function of Python, where there is no compiler."""
 
     def run() -> None:
         found = function(*[x[0] for x in given])
         for output, result in zip(stored, found if len(stored) > 1 else (found,), strict=True):
             output[0] = result
 
-    return _described(run, given, stored, compute_map, outputs)
-
-
-def in_c(node: Apply, make: Function, what: Any, storage_map: Any, compute_map: Any) -> Any:
-    """A thunk that runs the step that ``make``, a function of ``loops.cpp``, gives for ``what``."""
-    return _thunk(make, what, node.inputs, node.outputs, storage_map, compute_map)
+    return run
 
 
 def _thunk(
@@ -65,21 +95,9 @@ def _thunk(
 ) -> Any:
     """What PyTensor calls for a node: its machine in C a function in C, others this one."""
     given, stored = (tuple(storage_map[v] for v in each) for each in (inputs, outputs))
-    step = make(what, given, stored)
-    call = _described(partial(loops().run, step), given, stored, compute_map, outputs)
-    call.cthunk = step
-    return call
-
-
-def _described(
-    run: Callable[[], None],
-    given: Sequence[Any],
-    stored: Sequence[Any],
-    compute_map: Any,
-    outputs: Sequence[Variable],
-) -> Any:
-    """A function that runs a node, with what PyTensor's machines read off a thunk."""
     done = () if compute_map is None else tuple(compute_map[v] for v in outputs)
+    step = make(what, given, stored)
+    run = partial(loops().run, step) if config.cxx else step
 
     def call() -> None:
         run()
@@ -89,6 +107,8 @@ def _described(
     call.inputs = list(given)  # type: ignore[attr-defined]
     call.outputs = list(stored)  # type: ignore[attr-defined]
     call.lazy = False  # type: ignore[attr-defined]
+    if config.cxx:
+        call.cthunk = step  # type: ignore[attr-defined]
     return call
 
 
