@@ -10,7 +10,7 @@ import numpy as np
 
 from pymc_nnsteps.compile.error_functions import exp_negative
 from pymc_nnsteps.compile.jit import inline, jit
-from pymc_nnsteps.compile.linear_algebra import Array, inner_product, put, sum_of
+from pymc_nnsteps.compile.linear_algebra import Array, copy, inner_product, put, sum_of
 from pymc_nnsteps.moves.loops.gated_density import (
     GatedDensity,
     GatedPosition,
@@ -249,13 +249,6 @@ def log_ratio_gates(
 
 
 @inline
-def often(averages: Array) -> float:
-    """Share of sweeps with a trajectory, by the mean acceptance by what is exact."""
-    known = averages[0] > 0.0
-    return max(2.0 * averages[len(averages) - 1], LEAST_OFTEN) if known else 1.0
-
-
-@inline
 def width_of(outgoing: Array, square: float) -> float:
     """Width c, by the mean square of outgoing weights, or by those at the beginning."""
     if square <= 0.0:
@@ -263,18 +256,6 @@ def width_of(outgoing: Array, square: float) -> float:
         for i in range(len(outgoing)):
             square += inner_product(outgoing[i], outgoing[i]) / outgoing.size
     return OF_WIDTH * math.sqrt(square)
-
-
-@jit
-def start_of(layer: LayerWeights, outgoing: Array, scaled: Array, n: int) -> GatedPosition:
-    """The weights at the beginning."""
-    units = len(layer.rows)
-    start = place_in(np.zeros(n), scaled, units)
-    put(layer.rows, start.rows, 0, 0)
-    put(outgoing[:, :units], start.outgoing, 0, 0)
-    for i in range(len(outgoing)):
-        start.bias[i] = outgoing[i, units]
-    return start
 
 
 @inline
@@ -313,8 +294,13 @@ def move_gated_layer(
     (units, n_obs) refresh gates.
     """
     (units, d), n, last = layer.rows.shape, len(normal), len(averages) - 1
-    start, probability, numbers = start_of(layer, outgoing, scaled, n), np.ones(2), averages.copy()
-    if rho[0] == 1.0 or uniform[2] > often(averages):
+    start = place_in(np.zeros(n), scaled, units)
+    put(layer.rows, start.rows, 0, 0)
+    put(outgoing[:, :units], start.outgoing, 0, 0)
+    copy(outgoing[:, units:].copy().reshape(-1), start.bias)
+    probability, numbers = np.ones(2), averages.copy()
+    often = max(2.0 * averages[last], LEAST_OFTEN) if averages[0] > 0.0 else 1.0
+    if rho[0] == 1.0 or uniform[2] > often:
         probability[0] = TARGET_ACCEPT
         return end_of(start, gates.gates.copy(), probability, numbers)
 

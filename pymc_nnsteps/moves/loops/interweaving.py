@@ -81,59 +81,28 @@ class Moved(NamedTuple):
     acceptance: Array  # shape (units,): mean probability of acceptance, over the passes
 
 
-@inline
-def fill_from(z: Array, knot: float, value: float, filled: Array) -> None:
-    """Set what stands beside the entries of ``z`` that are not below a knot."""
-    for n in range(len(z)):
-        filled[n] = value if z[n] >= knot else filled[n]
-
-
 @jit
 def read_pieces(z: Array, activation: ActivationPieces, slope: Array, intercept: Array) -> None:
     """Fill slope and intercept of the piece that holds each entry of ``z``."""
     slope[:], intercept[:] = activation.slopes[0], activation.intercepts[0]
     for piece in range(1, len(activation.slopes)):
-        knot = activation.knots[piece - 1]
-        fill_from(z, knot, activation.slopes[piece], slope)
-        fill_from(z, knot, activation.intercepts[piece], intercept)
+        knot, steep = activation.knots[piece - 1], activation.slopes[piece]
+        at_zero = activation.intercepts[piece]
+        for n in range(len(z)):
+            slope[n] = steep if z[n] >= knot else slope[n]
+            intercept[n] = at_zero if z[n] >= knot else intercept[n]
 
 
 @jit
-def sum_scores(fixed: Fixed, score: Array, linear: Array) -> None:
-    """Fill ``P m``."""
-    total = np.dot(score, fixed.inputs)
+def fill_linear(fixed: Fixed, seen: QuadraticTerms, unit: Unit, linear: Array) -> None:
+    """Fill ``P m``, and ``s (g - c (s e + t))``, by which the inputs of a sample enter it."""
+    gradient, curvature, slope = seen.gradient, seen.curvature, unit.slope
+    for n in range(len(slope)):
+        rest = gradient[n] - curvature[n] * (slope[n] * fixed.noise[n] + unit.intercept[n])
+        unit.score[n] = slope[n] * rest
+    total = np.dot(unit.score, fixed.inputs)
     for j in range(len(linear)):
         linear[j] = fixed.prior_linear[j] + total[j]
-
-
-@jit
-def find_changed(unit: Unit, new: Unit, changed: Array) -> int:
-    """Fill which samples are on other pieces, and return how many."""
-    count = 0
-    for n in range(len(unit.slope)):
-        changed[count] = n
-        slopes_differ = int(new.slope[n] != unit.slope[n])
-        count += slopes_differ | int(new.intercept[n] != unit.intercept[n])
-    return count
-
-
-@jit
-def choose(samples: Array, weight: Array, sign: float, chosen: Array) -> int:
-    """Fill which of some samples have weights of this sign, and return how many."""
-    count = 0
-    for k in range(len(samples)):
-        chosen[count] = samples[k]
-        count += int(sign * weight[samples[k]] > 0.0)
-    return count
-
-
-@jit
-def fill_score(noise: Array, seen: QuadraticTerms, unit: Unit) -> None:
-    """Fill ``s (g - c (s e + t))``, by which the inputs of a sample enter ``P m``."""
-    gradient, curvature, slope = seen.gradient, seen.curvature, unit.slope
-    for n in range(len(noise)):
-        rest = gradient[n] - curvature[n] * (slope[n] * noise[n] + unit.intercept[n])
-        unit.score[n] = slope[n] * rest
 
 
 @inline
@@ -172,8 +141,11 @@ def update_precision(
         change[n] = curvature[n] * (new_slope[n] * new_slope[n] - slope[n] * slope[n])
     put(unit.precision, new.precision, 0, 0)
     for sign in SIGNS:
-        chosen = sums.samples[: choose(samples, change, sign, sums.samples)]
-        add_squares(sign, fixed.inputs, chosen, sums, new.precision)
+        count = 0
+        for k in range(len(samples)):
+            sums.samples[count] = samples[k]
+            count += int(sign * change[samples[k]] > 0.0)
+        add_squares(sign, fixed.inputs, sums.samples[:count], sums, new.precision)
     kept_digits = True
     for j in range(len(fixed.prior)):
         if new.precision[j, j] < MOST_LOST * unit.precision[j, j]:
@@ -192,14 +164,6 @@ def add_scores(
         change = new.slope[n] * (seen.gradient[n] - seen.curvature[n] * level) - unit.score[n]
         for j in range(len(linear)):
             linear[j] += change * fixed.inputs[n, j]
-
-
-@inline
-def mean_of(fixed: Fixed, seen: QuadraticTerms, unit: Unit, linear: Array) -> Array:
-    """Mean of the row on its pieces; fills its ``P m``."""
-    fill_score(fixed.noise, seen, unit)
-    sum_scores(fixed, unit.score, linear)
-    return solve_both(unit.factor, linear)
 
 
 @inline
@@ -231,13 +195,17 @@ def look_back(
     sums: SampleSums,
 ) -> bool:  # fmt: skip
     """Fill the proposal from a new row, and turn ``P m`` into its own; False if there is none."""
-    samples = changed[: find_changed(unit, new, changed)]
+    count = 0
+    for n in range(len(changed)):
+        changed[count] = n
+        slopes_differ = int(new.slope[n] != unit.slope[n])
+        count += slopes_differ | int(new.intercept[n] != unit.intercept[n])
+    samples = changed[:count]
     if update_precision(fixed, seen, unit, new, samples, sums):
         add_scores(fixed, seen, unit, new, samples, linear)
     else:
         fill_precision_of(fixed, seen, new, sums)
-        fill_score(fixed.noise, seen, new)
-        sum_scores(fixed, new.score, linear)
+        fill_linear(fixed, seen, new, linear)
     return fill_factor(new.precision, new.factor) > 0.0
 
 
@@ -342,7 +310,8 @@ def move_rows(
                 pivots[a] = fill_factor(unit.precision, unit.factor)
             if pivots[a] <= 0.0:
                 continue
-            mean = mean_of(fixed, seen, unit, linear)
+            fill_linear(fixed, seen, unit, linear)
+            mean = solve_both(unit.factor, linear)
             if not (pivots[a] > 0.0 and math.isfinite(mean[0])):
                 rows[a], pre[a] = np.nan, np.nan
                 continue

@@ -134,32 +134,6 @@ def gated_log_likelihood(
     return log_likelihood
 
 
-@jit
-def find_step(fixed: Fixed, row: Array, score: Array, factor: Array) -> Array:
-    """``P^{-1} grad`` of a row's log density with the Cholesky factor of P."""
-    gradient = np.dot(score, fixed.inputs)
-    for j in range(len(gradient)):
-        gradient[j] += fixed.prior_linear[j] - fixed.prior[j] * row[j]
-    return solve_both(factor, gradient)
-
-
-@inline
-def look_above(
-    whitened: Array,
-    residual: Array,
-    column: int,
-    gates: Array,
-    gate: GatedUnit,
-    seen: QuadraticTerms,
-    mean: Array,
-) -> None:
-    """Fill what is seen of a unit's activations, without their own part, and their means."""
-    score_and_curvature(whitened, residual, column, seen)
-    for n in range(len(gates)):
-        mean[n] = gates[n] * gate.level[n]
-    leave_out(mean, seen)
-
-
 @inline
 def look_from(
     fixed: Fixed,
@@ -175,7 +149,10 @@ def look_from(
     fill_precision(fixed.prior, fixed.inputs, sums, law.factor)
     pivot = try_to_factorise(law.factor)
     if pivot > 0.0:
-        copy(find_step(fixed, row, score, law.factor), law.step)
+        gradient = np.dot(score, fixed.inputs)
+        for j in range(len(gradient)):
+            gradient[j] += fixed.prior_linear[j] - fixed.prior[j] * row[j]
+        copy(solve_both(law.factor, gradient), law.step)
     return log_density, pivot
 
 
@@ -289,7 +266,10 @@ def move_gated_rows(
             by_logit, by_level = gates.logit_factor[a], gates.level_factor[a]
             gate = GatedUnit(logit[a], by_logit, level[a], by_level, prob)
             new = GatedUnit(new_logit, by_logit, new_level, by_level, new_prob)
-            look_above(whitened, residual, a % held, opened[a], gate, seen, mean)
+            score_and_curvature(whitened, residual, a % held, seen)
+            for n in range(n_obs):
+                mean[n] = opened[a, n] * level[a, n]
+            leave_out(mean, seen)
 
             # A proposal, and the one back, with the gates summed out.
             log_density, pivot = look_from(fixed, row, gate, seen, score, sums, here)

@@ -76,18 +76,6 @@ def add_told(told: SufficientStatistics, precision: Array, linear: Array) -> Non
 
 
 @inline
-def draw_unit(precision: Array, linear: Array, normal: Array, new: Array) -> None:
-    """Fill new weights of a unit; precision and linear part are overwritten."""
-    if factorise(precision):
-        solve_transposed(precision, linear)
-        for i in range(len(new)):
-            new[i] = linear[i] + normal[i]
-        solve(precision, new)
-    else:
-        new[:] = np.nan
-
-
-@inline
 def tell_outputs(
     above: Above,
     unit: int,
@@ -197,7 +185,12 @@ def draw_outgoing(
             tell_outputs(
                 above, a, before, spread, told, level, residual, noise[a], precision, linear
             )
-        draw_unit(precision, linear, normal[a], new)
+        if factorise(precision):
+            solve_transposed(precision, linear)
+            copy(linear + normal[a], new)
+            solve(precision, new)
+        else:
+            new[:] = np.nan
         for i in range(m):
             design[i, a] = new[i]
         update_residual(before, new, level, residual)
@@ -307,16 +300,6 @@ def log_densities_at_points(
 
 
 @jit
-def spread_of_others(outgoing: Array, variance: Array, unit: int) -> float:
-    """``sum of v_b^2 tau_b`` over the other units."""
-    total = 0.0
-    for b in range(len(outgoing)):
-        if b != unit:
-            total += outgoing[b] * outgoing[b] * variance[b]
-    return total
-
-
-@jit
 def scale_unit(row: Array, pre: Array, mean: Array, noise: Array, factor: float) -> None:
     """Multiply a row of weights, and what its pre-activations are without their noise."""
     for j in range(len(row)):
@@ -376,7 +359,9 @@ def move_units(
         own_above = sums_of(
             outgoing[a : a + 1], prior.precision[0, a : a + 1], prior.linear[0, a : a + 1]
         )
-        others = spread_of_others(outgoing, variance, a)
+        others = 0.0
+        for b in range(units):
+            others += outgoing[b] * outgoing[b] * variance[b] if b != a else 0.0
         log_densities_at_points(
             points,
             squares,
