@@ -44,7 +44,7 @@ MOST_ENTRIES = 10_000
 """Largest size of a constant, whose entries are written out."""
 
 MOST_AXES, MOST_RESULTS = 4, 8
-"""Limits of ``arrays.hpp``."""
+"""Limits of ``shared.hpp``."""
 
 
 class Translation:
@@ -213,7 +213,7 @@ def restated(node: Apply) -> list[Variable] | None:
     return node.op.make_node(*inputs).outputs
 
 
-HEADERS = (elementwise.PREAMBLE, jit.HEADER, Path(__file__).with_name("graphs.hpp"))
+HEADERS = (elementwise.PREAMBLE, *jit.HEADERS, Path(__file__).with_name("graphs.hpp"))
 
 EXCLUDED = ("inplace", "BlasOpt", "local_careduce_fusion", *SPECIAL_MATRICES)
 """PyTensor's rewrites for its own machine, and needless ones."""
