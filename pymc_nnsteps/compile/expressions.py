@@ -119,13 +119,9 @@ class Expressions:
     def _is_known(self, name: str) -> bool:
         return name in self._names()
 
-    def _is_table(self, name: str) -> bool:
-        """Whether it is an array of the module."""
-        return isinstance(self._globals.get(name), np.ndarray) and not self._is_known(name)
-
-    def _is_tuple(self, name: str) -> bool:
-        """Whether it is a tuple of the module."""
-        return isinstance(self._globals.get(name), tuple) and not self._is_known(name)
+    def _is_of_module(self, name: str, kind: type) -> bool:
+        """Whether it is a value of the module, of some type."""
+        return isinstance(self._globals.get(name), kind) and not self._is_known(name)
 
     def _own(self) -> str:
         """A name of no variable."""
@@ -212,7 +208,7 @@ class Expressions:
                 return f"eps({self._dtype(kind)})"
             case ast.Subscript(ast.Attribute(value, "shape"), ast.Constant(axis)):
                 return f"{self._value(value)}.n[{axis!r}]"
-            case ast.Subscript(ast.Name(name), index) if self._is_table(name):
+            case ast.Subscript(ast.Name(name), index) if self._is_of_module(name, np.ndarray):
                 return f"{self._value(node.value)}[{self._place(index)}]"
             case ast.Subscript(value, ast.Constant(k)):
                 return f"item<{k!r}>({self._value(value)})"

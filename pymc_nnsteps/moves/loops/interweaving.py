@@ -225,16 +225,9 @@ def log_ratio_weights(
 @inline
 def empty_unit(n_obs: int, d: int) -> Unit:
     """Room for a unit."""
-    return Unit(
-        np.empty(d),
-        np.empty(n_obs),
-        np.empty(n_obs),
-        np.empty(n_obs),
-        np.empty(n_obs),
-        np.empty(n_obs),
-        np.empty((d, d)),
-        np.empty((d, d)),
-    )
+    pre, slope, intercept, level, score = np.empty((5, n_obs))
+    precision, factor = np.empty((2, d, d))
+    return Unit(np.empty(d), pre, slope, intercept, level, score, precision, factor)
 
 
 @inline

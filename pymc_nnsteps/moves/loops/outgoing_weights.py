@@ -158,11 +158,9 @@ def draw_outgoing(
     """
     units, n_obs = pre.shape
     design, variance, m = above.design.copy(), above.variance, len(above.design)
-    spread, precision = np.empty((m, m)), np.empty((m, m))
-    told = SufficientStatistics(
-        np.empty((m, m)), np.empty(1), np.empty(m), np.empty(m), np.empty((m, m))
-    )
-    before, linear, new = np.empty(m), np.empty(m), np.empty(m)
+    spread, precision, known, factor = np.empty((4, m, m))
+    before, linear, new, seen, gain = np.empty((5, m))
+    told = SufficientStatistics(known, np.empty(1), seen, gain, factor)
     # Means of the activations, and the response without all units' part.
     slope, intercept = np.empty(n_obs), np.empty(n_obs)
     levels = np.empty((units, n_obs))
@@ -187,7 +185,8 @@ def draw_outgoing(
             )
         if factorise(precision):
             solve_transposed(precision, linear)
-            copy(linear + normal[a], new)
+            for i in range(m):
+                new[i] = linear[i] + normal[a, i]
             solve(precision, new)
         else:
             new[:] = np.nan
