@@ -401,7 +401,6 @@ template <class T, class V> T with_bits_of(V x) {
     return y;
 }
 template <class T> T square(T x) { return x * x; }
-static inline double hypot_of(double a, double b) { return std::hypot(a, b); }
 
 #define FUNCTION(name) \
     template <class T> auto name##_of(T x) { return std::name(x); } \
@@ -433,9 +432,9 @@ static inline Array<Int, 1> arange(Int n) {
     for (Int i = 0; i < n; i++) x.p[i] = i;
     return x;
 }
-template <class T> Array<T, 2> eye(Int n, Type<T>) {
-    Array<T, 2> x = full(shape(n, n), T(0));
-    for (Int i = 0; i < n; i++) at(x, i, i) = 1;
+template <class T> Array<T, 2> eye(Int n, Int m, Type<T>) {
+    Array<T, 2> x = full(shape(n, m), T(0));
+    for (Int i = 0; i < std::min(n, m); i++) at(x, i, i) = 1;
     return x;
 }
 template <class T> Array<Int, 1> argsort(const Array<T, 1> &x) {

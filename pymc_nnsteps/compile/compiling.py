@@ -168,9 +168,6 @@ class InPython(Substitute):
 IN_C = (BaseBLAS, Blockwise, Elemwise, Gemm, _NoPythonCOp)
 """Operations with C code that compute; others rearrange arrays, and are about as fast in Python."""
 
-OF_LAPACK = (Cholesky, SolveTriangular)
-"""Operations that :mod:`.thunks` calls LAPACK for."""
-
 FEW = 1000
 """Most places that are read or written in Python."""
 
@@ -196,9 +193,11 @@ def without_view(node: Apply) -> list[Variable] | None:
 
 
 def in_python(node: Apply) -> list[Variable] | None:
-    """Operations that have C code and are about as fast without, and calls of LAPACK."""
+    """Operations that have C code and are about as fast without, and LAPACK's (:mod:`.thunks`)."""
     has_c = isinstance(node.op, COp) and not isinstance(node.op, IN_C)
-    is_fast = isinstance(node.op, OF_LAPACK) or (has_c and not _is_slow_in_python(node))
+    is_fast = isinstance(node.op, Cholesky | SolveTriangular) or (
+        has_c and not _is_slow_in_python(node)
+    )
     return InPython(node.op).in_place_of(node) if is_fast else None
 
 
@@ -227,10 +226,6 @@ OF_MATRICES: dict[type[ScalarOp], Callable[..., np.ndarray]] = {
 
 That of two numbers spares a branch that the processor cannot foresee: ReLU.
 """
-
-
-IN_NUMBA = (Tanh,)
-"""The same, where Numba compiles."""
 
 
 class OfMatrix(OwnThunk):
@@ -276,8 +271,8 @@ def multiplied(node: Apply) -> list[Variable] | None:
 
 
 def of_matrix(node: Apply, *, in_numba: bool = False) -> list[Variable] | None:
-    """A function of float64 matrices (and numbers) for one of numbers."""
-    if not _is_elemwise(node, *(IN_NUMBA if in_numba else OF_MATRICES)):
+    """A function of float64 matrices (and numbers) for one of numbers; in Numba only tanh."""
+    if not _is_elemwise(node, *((Tanh,) if in_numba else OF_MATRICES)):
         return None
     [old], dtypes = node.outputs, {x.type.dtype for x in (*node.outputs, *node.inputs)}
     is_single = dtypes == {"float32"} and (in_numba or len(node.inputs) > 1)

@@ -22,7 +22,7 @@ FUNCTIONS = {
     "len": "len",
     "max": "larger",
     "math.copysign": "std::copysign",
-    "math.hypot": "hypot_of",
+    "math.hypot": "std::hypot",
     "math.isfinite": "isfinite_of",
     "math.isnan": "isnan_of",
     "math.pow": "std::pow",
@@ -39,6 +39,8 @@ FUNCTIONS = {
     "np.searchsorted": "searchsorted",
     "np.sqrt": "sqrt_of",
 } | {f"math.{name}": f"{name}_of" for name in ("sqrt", "exp", "log", "log1p", "expm1", "erfc")}
+
+METHODS = {"all": "all", "any": "any", "copy": "copy_of", "max": "largest"}
 
 OPERATORS = {
     ast.Add: "add",
@@ -284,7 +286,7 @@ class Expressions:
                     return f"empty({self._shape(shape)}, {dtype})"
                 return f"full({self._shape(shape)}, cast({dtype}, {int(name == 'np.ones')}))"
             case "np.eye", [n], [ast.keyword("dtype", kind)]:
-                return f"eye({self._value(n)}, {self._dtype(kind)})"
+                return f"eye({self._value(n)}, {self._value(n)}, {self._dtype(kind)})"
             case _ if not keywords <= KEYWORDS:
                 raise self._refuse(node)
             case "np.argsort", [x], [_]:
@@ -303,9 +305,8 @@ class Expressions:
             case ast.Attribute(value, "astype"), [kind]:
                 return f"astype({self._value(value)}, {self._dtype(kind)})"
         values = [self._value(argument) for argument in arguments]
-        if name in ("max", "min") and len(values) > 2:
-            *first, last = values
-            return functools.reduce(lambda a, b: f"{FUNCTIONS[name]}({a}, {b})", [*first, last])
+        if name in ("max", "min"):
+            return functools.reduce(lambda a, b: f"{FUNCTIONS[name]}({a}, {b})", values)
         if name in FUNCTIONS:
             return f"{FUNCTIONS[name]}({', '.join(values)})"
         match function, arguments:
@@ -315,12 +316,8 @@ class Expressions:
                 return f"{called}_({', '.join(values)})"
             case ast.Name(called), _:
                 return f"{self._kernel(called)}({', '.join(values)})"
-            case ast.Attribute(value, "copy"), []:
-                return f"copy_of({self._value(value)})"
-            case ast.Attribute(value, "any" | "all" as which), []:
-                return f"{which}({self._value(value)})"
-            case ast.Attribute(value, "max"), []:
-                return f"largest({self._value(value)})"
+            case ast.Attribute(value, method), [] if method in METHODS:
+                return f"{METHODS[method]}({self._value(value)})"
             case ast.Attribute(value, "reshape"), [length] if ast.unparse(length) == "-1":
                 return f"flat({self._value(value)})"
             case ast.Attribute(value, "reshape"), [ast.Tuple() as shape]:

@@ -267,12 +267,6 @@ static inline Array<Int, 1> range(Int begin, Int end, Int step) {
     for (Int i = 0; i < n; i++) x.p[i] = begin + i * step;
     return x;
 }
-template <class T> Array<T, 2> unit_matrix(Int n, Int m) {
-    Array<T, 2> x = full(shape(n, m), T(0));
-    for (Int i = 0; i < std::min(n, m); i++) x.p[i * m + i] = 1;
-    return x;
-}
-
 template <class T> Array<T, 2> diagonal_matrix(const Array<T, 1> &entries) {
     Int n = entries.n[0];
     Array<T, 2> x = full(shape(n, n), T(0));

@@ -212,11 +212,6 @@ def entries(arguments: Iterable[Any]) -> tuple[Any, ...]:
     return tuple(each for a in arguments for each in (a if isinstance(a, tuple) else (a,)))
 
 
-def of_arrays(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of the entries of named tuples, in place of these."""
-    return lambda *given: function(*grouped(function, given))
-
-
 Call = tuple[Kernel, str | None]
 """A kernel and the types of its arguments."""
 

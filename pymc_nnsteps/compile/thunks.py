@@ -23,9 +23,9 @@ from pytensor.tensor.linalg.solvers.triangular import SolveTriangular
 from pytensor.tensor.math import Sum
 from pytensor.tensor.shape import Reshape, SpecifyShape
 from pytensor.tensor.subtensor import Subtensor, unflatten_index_variables
+from scipy.linalg import get_lapack_funcs
 
 from pymc_nnsteps.compile import native
-from pymc_nnsteps.compile.linear_algebra import cholesky_by_lapack, triangular_solve_by_lapack
 
 Function = Callable[..., Any]
 
@@ -241,11 +241,37 @@ def _multiply_scaled(op: Dot22Scalar, node: Apply) -> tuple[Function, list[Varia
 
 @function_of.register
 def _factorise(op: Cholesky, node: Apply) -> tuple[Function, list[Variable]]:
-    dtype = node.outputs[0].type.dtype
-    return cholesky_by_lapack(dtype, lower=op.lower, overwrite=op.overwrite_a), node.inputs
+    [potrf] = get_lapack_funcs(("potrf",), dtype=node.outputs[0].type.dtype)
+
+    def factorise(x: np.ndarray) -> np.ndarray:
+        if not x.size:
+            return np.empty_like(x, potrf.dtype)
+        if op.overwrite_a and x.flags.c_contiguous:
+            factor, failed = potrf(x.T, not op.lower, True, True)
+            factor = factor.T
+        else:
+            factor, failed = potrf(x, op.lower, True, op.overwrite_a)
+        if failed:
+            factor[...] = np.nan
+        return factor
+
+    return factorise, node.inputs
 
 
 @function_of.register
 def _solve(op: SolveTriangular, node: Apply) -> tuple[Function, list[Variable]]:
-    dtype, options = node.outputs[0].type.dtype, {"unit": op.unit_diagonal, "lower": op.lower}
-    return triangular_solve_by_lapack(dtype, overwrite=op.overwrite_b, **options), node.inputs
+    [trtrs] = get_lapack_funcs(("trtrs",), dtype=node.outputs[0].type.dtype)
+    lower, unit, overwrite = op.lower, op.unit_diagonal, op.overwrite_b
+
+    def solve(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        if not b.size:
+            return np.empty_like(b, trtrs.dtype)
+        if a.flags.f_contiguous:
+            x, failed = trtrs(a, b, lower, 0, unit, overwrite_b=overwrite)
+        else:
+            x, failed = trtrs(a.T, b, not lower, 1, unit, overwrite_b=overwrite)
+        if failed:
+            x[...] = np.nan
+        return x
+
+    return solve, node.inputs

@@ -100,8 +100,7 @@ def float_dtype(*params: TensorVariable) -> str:
 def as_float(param: TensorLike) -> TensorVariable:
     """A parameter in one of the floating-point types that kernels take."""
     tensor = pt.as_tensor(param)
-    kept = tensor.type.dtype in ("float32", "float64")
-    return tensor if kept else tensor.astype(float_dtype(tensor))
+    return tensor.astype(float_dtype(tensor))
 
 
 def draw_elementwise(

@@ -218,23 +218,11 @@ def move_gated_rows(
     Activations have means ``gates * level``. As in :func:`move_rows`, a row stays where the
     precision of a proposal cannot be told from a singular one, and NaNs spread.
 
-    In the letters of :mod:`pymc_nnsteps.moves.interwoven_gates`, for a row and all samples:
-
-    =============================  =====================================================
-    name                           letter
-    =============================  =====================================================
-    ``logit``, ``logit_factor``    :math:`\ell`, :math:`\beta`
-    ``level``, ``level_factor``    :math:`m`, :math:`\epsilon`
-    ``mean``                       :math:`u`
-    ``seen``                       :math:`g` and :math:`c`
-    ``prob``                     :math:`p`
-    ``score``                      :math:`p (g - c m) \epsilon + (p - s) \beta`
-    ``information``                :math:`p c \epsilon^2`
-    ``factor``                     Cholesky factor of :math:`P`
-    ``step``                       :math:`P^{-1} \nabla`
-    ``spread``                     :math:`\sqrt{1 - \rho^2}`
-    ``new``                        the same at :math:`W_a'`
-    =============================  =====================================================
+    The letters are those of :mod:`pymc_nnsteps.moves.interwoven_gates`: ``logit`` and its factor
+    are :math:`\ell` and :math:`\beta`, ``level`` and its factor :math:`m` and :math:`\epsilon`,
+    ``mean`` :math:`u`, ``seen`` :math:`g` and :math:`c`, ``prob`` :math:`p`, ``score``
+    :math:`p (g - c m) \epsilon + (p - s) \beta`, ``step`` :math:`P^{-1} \nabla`, ``spread``
+    :math:`\sqrt{1 - \rho^2}`, and ``new`` the same at :math:`W_a'`.
 
     ``above`` has the variance of the activations' noise. ``rho``, (units,), are autocorrelations of
     Crank-Nicolson proposals in [0, 1]; a row of one stays, as its gates do. Normals are (passes,
