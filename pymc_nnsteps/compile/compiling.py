@@ -20,7 +20,6 @@ from pytensor.compile.mode import CVM, NUMBA, Mode, get_mode
 from pytensor.compile.ops import DeepCopyOp, ViewOp, deep_copy_op
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FunctionGraph
-from pytensor.graph.rewriting.basic import GraphRewriter
 from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 from pytensor.link.c.op import COp, _NoPythonCOp
 from pytensor.link.vm import VMLinker
@@ -40,7 +39,7 @@ from pymc_nnsteps.compile.elementwise import UseLoops
 from pymc_nnsteps.compile.error_functions import erf, erfc, tanh
 from pymc_nnsteps.compile.jit import Call, called, in_numba
 from pymc_nnsteps.compile.ops import UnlessLost
-from pymc_nnsteps.compile.rewriting import KeptMode
+from pymc_nnsteps.compile.rewriting import KeptMode, Replace
 from pymc_nnsteps.compile.thunks import (
     OwnThunk,
     Substitute,
@@ -115,24 +114,6 @@ def drawing(options: dict[str, Any]) -> dict[str, Any]:
     """Options to compile a function that draws random numbers with."""
     mode = get_mode(options["mode"])
     return options | {"mode": mode.register((Replace(given_copies), LAST))}
-
-
-class Replace(GraphRewriter):
-    """Replace nodes' outputs by what a function of a node gives, unless that is None."""
-
-    def __init__(self, outputs: Callable[[Apply], list[Variable] | None]) -> None:
-        super().__init__()
-        self.outputs = outputs
-
-    @override
-    def apply(self, fgraph: FunctionGraph) -> None:
-        pairs = [
-            pair
-            for node in reversed(fgraph.toposort())
-            if (found := self.outputs(node)) is not None
-            for pair in zip(node.outputs, found, strict=True)
-        ]
-        fgraph.replace_all_validate(pairs)
 
 
 def given_copies(node: Apply) -> list[Variable] | None:

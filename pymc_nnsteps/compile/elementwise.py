@@ -17,7 +17,7 @@ from pytensor.scalar.basic import get_scalar_type
 from pytensor.tensor.elemwise import Elemwise
 
 from pymc_nnsteps.compile import jit, native
-from pymc_nnsteps.compile.rewriting import UNFINISHED
+from pymc_nnsteps.compile.rewriting import UNFINISHED, Replace
 from pymc_nnsteps.compile.thunks import Substitute, in_c, loops, prepared, repeated_axes
 
 TYPES = {
@@ -173,9 +173,4 @@ class UseLoops(GraphRewriter):
             native.log_compilation(f"PyTensor compiles functions of numbers one by one: {error}")
             UNFINISHED.add(fgraph)
             return
-        pairs = [
-            pair
-            for node, op in reversed(loops.items())
-            for pair in zip(node.outputs, op.in_place_of(node), strict=True)
-        ]
-        fgraph.replace_all_validate(pairs)
+        Replace(lambda node: loops[node].in_place_of(node) if node in loops else None).apply(fgraph)

@@ -121,9 +121,9 @@ class Expressions:
     def _is_known(self, name: str) -> bool:
         return name in self._names()
 
-    def _is_of_module(self, name: str, kind: type) -> bool:
-        """Whether it is a value of the module, of some type."""
-        return isinstance(self._globals.get(name), kind) and not self._is_known(name)
+    def _is_of_module(self, name: str, *kinds: type) -> bool:
+        """Whether it is a value of the module, of some types."""
+        return isinstance(self._globals.get(name), kinds) and not self._is_known(name)
 
     def _own(self) -> str:
         """A name of no variable."""
@@ -145,15 +145,13 @@ class Expressions:
     def _is_constant(self, node: ast.expr) -> bool:
         """Whether it is computed from numbers of the module."""
         for part in ast.walk(node):
-            if isinstance(part, ast.Call | ast.Subscript | ast.Tuple | ast.IfExp):
-                return False
-            if isinstance(part, ast.Name) and (
-                self._is_known(part.id)
-                or not (
-                    isinstance(self._globals.get(part.id), int | float) or part.id in ("math", "np")
-                )
-            ):
-                return False
+            match part:
+                case ast.Call() | ast.Subscript() | ast.Tuple() | ast.IfExp():
+                    return False
+                case ast.Name("math" | "np"):
+                    pass
+                case ast.Name(name) if not self._is_of_module(name, int, float):
+                    return False
         return not isinstance(node, ast.Name | ast.Attribute) or isinstance(
             self._evaluated(node), int | float
         )

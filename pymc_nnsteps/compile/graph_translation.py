@@ -31,13 +31,12 @@ from pymc_nnsteps.compile.compiling import (
     BEFORE_FUSION,
     FIRST,
     SPECIAL_MATRICES,
-    Replace,
     multiplied,
 )
 from pymc_nnsteps.compile.expressions import UntranslatableError, number
 from pymc_nnsteps.compile.graph_statements import array_type, axes_of, statement, type_of
 from pymc_nnsteps.compile.native import SPECIAL
-from pymc_nnsteps.compile.rewriting import KeptMode
+from pymc_nnsteps.compile.rewriting import KeptMode, Replace
 from pymc_nnsteps.compile.thunks import repeated_axes
 
 MOST_ENTRIES = 10_000

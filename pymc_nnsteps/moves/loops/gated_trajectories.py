@@ -155,18 +155,6 @@ def log_chance(gates: Array, logit: Array) -> float:
 
 
 @jit
-def spread_by_unit(weights: GatedPosition, scene: GatedWorkspace) -> Array:
-    """Sums over samples of the variance of outputs that each unit's gates leave open."""
-    m, units = weights.outgoing.shape
-    spread = np.zeros(units)
-    for a in range(units):
-        for i in range(m):
-            v = weights.outgoing[i, a]
-            spread[a] += v * v * sum_of(scene.unsure[a])
-    return spread
-
-
-@jit
 def open_behind(weights: GatedPosition, scene: GatedWorkspace, order: Array) -> Array:
     """Covariances (units + 1, m (m + 1) / 2, n_obs) of the response given earlier gates."""
     (units, n_obs), m, n_pairs = scene.logit.shape, len(scene.mean), len(scene.total)
@@ -216,7 +204,12 @@ def log_ratio_gates(
     (units, n_obs), m = gates.shape, len(scene.mean)
     residual, own, known = scene.response - scene.mean, np.empty(m), np.empty((m, m))
     log_factor, before, after = -log_likelihood(scene), np.empty(n_obs), np.empty(n_obs)
-    order = np.argsort(spread_by_unit(weights, scene), kind="mergesort")
+    spread = np.zeros(units)
+    for a in range(units):
+        for j in range(m):
+            v = weights.outgoing[j, a]
+            spread[a] += v * v * sum_of(scene.unsure[a])
+    order = np.argsort(spread, kind="mergesort")
     behind = open_behind(weights, scene, order)
     for i in range(units):
         a = order[units - 1 - i]

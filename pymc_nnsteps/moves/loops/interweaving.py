@@ -154,19 +154,6 @@ def update_precision(
 
 
 @inline
-def add_scores(
-    fixed: Fixed, seen: QuadraticTerms, unit: Unit, new: Unit, samples: Array, linear: Array
-) -> None:
-    """Turn ``P m`` into that of new pieces, by the samples that change theirs."""
-    for k in range(len(samples)):
-        n = samples[k]
-        level = new.slope[n] * fixed.noise[n] + new.intercept[n]
-        change = new.slope[n] * (seen.gradient[n] - seen.curvature[n] * level) - unit.score[n]
-        for j in range(len(linear)):
-            linear[j] += change * fixed.inputs[n, j]
-
-
-@inline
 def propose(
     fixed: Fixed,
     unit: Unit,
@@ -202,7 +189,12 @@ def look_back(
         count += slopes_differ | int(new.intercept[n] != unit.intercept[n])
     samples = changed[:count]
     if update_precision(fixed, seen, unit, new, samples, sums):
-        add_scores(fixed, seen, unit, new, samples, linear)
+        for k in range(len(samples)):
+            n = samples[k]
+            level = new.slope[n] * fixed.noise[n] + new.intercept[n]
+            change = new.slope[n] * (seen.gradient[n] - seen.curvature[n] * level) - unit.score[n]
+            for j in range(len(linear)):
+                linear[j] += change * fixed.inputs[n, j]
     else:
         fill_precision_of(fixed, seen, new, sums)
         fill_linear(fixed, seen, new, linear)
@@ -271,14 +263,14 @@ def move_rows(
     units).
     """
     (units, d), n_obs = layer.rows.shape, len(layer.inputs)
-    rows, pre = layer.rows.copy(), pre.copy()
+    rows, pre, acceptance = layer.rows.copy(), pre.copy(), (rho == 1.0).astype(np.float64)
     if (rho == 1.0).all():
-        return Moved(rows, pre, np.ones(units))
-    acceptance, pivots, whitened = np.zeros(units), np.empty(units), empty_whitened(above)
+        return Moved(rows, pre, acceptance)
+    pivots, whitened = np.empty(units), empty_whitened(above)
     held = whitened.shape[1]
     slope, intercept, noise = read_units(layer, pre, activation)
     residual = above.response.T - np.dot(above.design, slope * pre + intercept)
-    precisions, factors = np.empty((units, d, d)), np.empty((units, d, d))
+    precisions, factors = np.empty((2, units, d, d))
     level, score, linear = np.empty(n_obs), np.empty(n_obs), np.empty(d)
     seen, new = QuadraticTerms(np.empty(n_obs), np.empty(n_obs)), empty_unit(n_obs, d)
     changed, sums = np.empty(n_obs, np.int64), empty_sums(n_obs, d)
@@ -288,7 +280,6 @@ def move_rows(
             if a % held == 0 and (p == 0 or held < units):
                 whiten_samples(above, a, whitened, residual[:, : n_obs if p + a == 0 else 0])
             if rho[a] == 1.0:
-                acceptance[a] = 1.0
                 continue
             fixed = Fixed(layer.inputs, layer.prior[a], layer.prior_linear[a], noise[a])
             row, z, precision, factor = rows[a], pre[a], precisions[a], factors[a]

@@ -228,19 +228,17 @@ def move_gated_rows(
     Crank-Nicolson proposals in [0, 1]; a row of one stays, as its gates do. Normals are (passes,
     units, d), uniform numbers (passes, units, n_obs) for the gates and (passes, units).
     """
-    units, d = layer.rows.shape
-    n_obs = len(layer.inputs)
+    (units, d), n_obs = layer.rows.shape, len(layer.inputs)
     rows, opened = layer.rows.copy(), gates.gates.copy()
+    acceptance = (rho == 1.0).astype(np.float64)
     if (rho == 1.0).all():
-        return MovedGates(rows, opened, np.ones(units))
-    logit, level = gates.logit.copy(), gates.level.copy()
-    acceptance, whitened = np.zeros(units), empty_whitened(above)
+        return MovedGates(rows, opened, acceptance)
+    logit, level, whitened = gates.logit.copy(), gates.level.copy(), empty_whitened(above)
     held = whitened.shape[1]
     residual = above.response.T - np.dot(above.design, opened * level)
-    seen, mean = QuadraticTerms(np.empty(n_obs), np.empty(n_obs)), np.empty(n_obs)
-    prob, new_prob = np.empty(n_obs), np.empty(n_obs)
-    new_logit, new_level = np.empty(n_obs), np.empty(n_obs)
-    score, sums = np.empty(n_obs), empty_sums(n_obs, d)
+    gradient, curvature, mean, score = np.empty((4, n_obs))
+    prob, new_prob, new_logit, new_level = np.empty((4, n_obs))
+    seen, sums = QuadraticTerms(gradient, curvature), empty_sums(n_obs, d)
     here, there = Proposal(np.empty(d), np.empty((d, d))), Proposal(np.empty(d), np.empty((d, d)))
 
     for p in range(len(normal)):
@@ -248,15 +246,13 @@ def move_gated_rows(
             if a % held == 0 and (p == 0 or held < units):
                 whiten_samples(above, a, whitened, residual[:, : n_obs if p + a == 0 else 0])
             if rho[a] == 1.0:
-                acceptance[a] = 1.0
                 continue
             row, fixed = rows[a], Fixed(layer.inputs, layer.prior[a], layer.prior_linear[a])
             by_logit, by_level = gates.logit_factor[a], gates.level_factor[a]
             gate = GatedUnit(logit[a], by_logit, level[a], by_level, prob)
             new = GatedUnit(new_logit, by_logit, new_level, by_level, new_prob)
             score_and_curvature(whitened, residual, a % held, seen)
-            for n in range(n_obs):
-                mean[n] = opened[a, n] * level[a, n]
+            copy(opened[a] * level[a], mean)
             leave_out(mean, seen)
 
             # A proposal, and the one back, with the gates summed out.

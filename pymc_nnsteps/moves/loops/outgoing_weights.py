@@ -20,7 +20,7 @@ from pymc_nnsteps.compile.linear_algebra import (
 )
 from pymc_nnsteps.moves.loops.interweaving import ActivationPieces, read_pieces
 from pymc_nnsteps.moves.loops.rows import Above, LayerWeights
-from pymc_nnsteps.random.lattice import choose_point
+from pymc_nnsteps.random.lattice import POINTS, choose_point
 
 
 class GaussianPrior[Of](NamedTuple):
@@ -196,7 +196,6 @@ def draw_outgoing(
     return design
 
 
-POINTS = 128
 WIDEST = 0.3
 """Largest spacing of the lattice, in units of the logarithm of a unit's scale."""
 
@@ -334,7 +333,7 @@ def move_units(
     units, n_obs = pre.shape
     rows, moved, outgoing = weights.rows.copy(), pre.copy(), above.design[0].copy()
     of_response, variance = 1.0 / above.weight[0], above.variance
-    below, beyond = slopes[0], slopes[1]
+    below, beyond, precision, linear = slopes[0], slopes[1], prior.precision[0], prior.linear[0]
     active, squares, log_density = np.empty(n_obs), np.empty(POINTS), np.empty(POINTS)
     residual = above.response.copy().reshape(-1)
     for a in range(units):
@@ -355,9 +354,7 @@ def move_units(
         # Density of its points.
         spread = outgoing[a] * outgoing[a] * variance[a]
         own = sums_of(rows[a], weights.prior[a], weights.prior_linear[a])
-        own_above = sums_of(
-            outgoing[a : a + 1], prior.precision[0, a : a + 1], prior.linear[0, a : a + 1]
-        )
+        own_above = sums_of(outgoing[a : a + 1], precision[a : a + 1], linear[a : a + 1])
         others = 0.0
         for b in range(units):
             others += outgoing[b] * outgoing[b] * variance[b] if b != a else 0.0
