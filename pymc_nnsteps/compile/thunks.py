@@ -55,10 +55,11 @@ class Substitute(OwnThunk):
 
     @override
     def make_node(self, *inputs: Variable) -> Apply:
-        return Apply(self, list(inputs), self.in_place_of(self.op.make_node(*inputs)))
+        node = self.op.make_node(*inputs)
+        return Apply(self, node.inputs, [output.type() for output in node.outputs])
 
     def in_place_of(self, node: Apply) -> list[Variable]:
-        """The same as the outputs of a node of ``op``."""
+        """The same as the outputs of a node of ``op``, whose inputs are not looked at again."""
         return Apply(self, node.inputs, [output.type() for output in node.outputs]).outputs
 
 
