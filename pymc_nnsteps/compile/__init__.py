@@ -5,7 +5,7 @@ module                 its subject
 =====================  =================================================================
 ``jit``                what a kernel is: compiled from C++, or by Numba when that is imported
 ``translation``        kernels in Python, translated to C++ (``arrays.hpp``, ``calls.cpp``)
-``native``             machine code of C++: built once per machine, and kept
+``native``             machine code of C++: built once per machine, and kept (``shared.hpp``)
 ``files``              bytes behind their digest, and files that are replaced at once
 ``in_numba``           Numba's compilation, on disk
 ``ops``                kernels as PyTensor Ops

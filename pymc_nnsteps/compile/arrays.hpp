@@ -12,10 +12,7 @@
 #include <type_traits>
 #include <algorithm>
 
-typedef long long Int;
 static const Int END = std::numeric_limits<Int>::max();
-
-struct Error { const char *type, *message; };
 
 struct Memory { Int uses; };
 
@@ -30,9 +27,19 @@ template <class T, int N> struct Array {
     Memory *own = nullptr;
 
     Array() {}
-    Array(const Array &x) : p(x.p), own(x.own) {
+    Array(const Array &x) : p(x.p) {
         for (int a = 0; a < N; a++) n[a] = x.n[a], s[a] = x.s[a];
+        share(x.own);
+    }
+    void share(Memory *memory) {
+        own = memory;
         if (own) own->uses++;
+    }
+    // Set the lengths, with entries one after another, and return how many these are.
+    Int lay_out(const Int *lengths) {
+        Int total = 1;
+        for (int a = N - 1; a >= 0; a--) n[a] = lengths[a], s[a] = total, total *= n[a];
+        return total;
     }
     Array &operator=(const Array &x) {
         Array kept(x);
@@ -51,9 +58,11 @@ template <class T, int N> struct Array {
         for (int a = 0; a < N; a++) total *= n[a];
         return total;
     }
-    bool is_whole() const {
+    // Whether the entries stand one after another, along the last axis first or the other way.
+    bool is_whole(bool in_columns = false) const {
         Int step = 1;
-        for (int a = N - 1; a >= 0; a--) {
+        for (int i = 0; i < N; i++) {
+            int a = in_columns ? i : N - 1 - i;
             if (s[a] != step && n[a] > 1) return false;
             step *= n[a];
         }
@@ -70,11 +79,9 @@ template <class T> T eps(Type<T>) { return std::numeric_limits<T>::epsilon(); }
 
 template <class T, int N> Array<T, N> empty(Shape<N> shape, Type<T>) {
     Array<T, N> x;
-    Int size = 1;
     for (int a = 0; a < N; a++)
         if (shape.n[a] < 0) throw Error{"ValueError", "negative dimensions are not allowed"};
-    for (int a = N - 1; a >= 0; a--) x.n[a] = shape.n[a], x.s[a] = size, size *= shape.n[a];
-    const Int offset = 64;
+    const Int offset = 64, size = x.lay_out(shape.n);
     x.own = (Memory *)aligned_alloc(64, (offset + size * sizeof(T) + 63) / 64 * 64);
     if (!x.own) throw Error{"MemoryError", "no memory for an array"};
     x.own->uses = 1;
@@ -188,8 +195,7 @@ template <class T, int N, class... I> decltype(auto) at(const Array<T, N> &x, I.
     } else {
         Array<T, N - numbers> y;
         y.p = x.p;
-        y.own = x.own;
-        if (y.own) y.own->uses++;
+        y.share(x.own);
         keep<0, 0>(x, y, i...);
         return y;
     }
@@ -279,11 +285,9 @@ template <class T, int N> Array<T, 1> flat(const Array<T, N> &given) {
 }
 template <class T, int N> Array<T, N> folded(const Array<T, 1> &x, Shape<N> shape) {
     Array<T, N> y;
-    y.p = x.p, y.own = x.own;
-    if (y.own) y.own->uses++;
-    Int size = 1;
-    for (int a = N - 1; a >= 0; a--) y.n[a] = shape.n[a], y.s[a] = size, size *= shape.n[a];
-    if (size != x.size()) throw Error{"ValueError", "cannot reshape an array into this shape"};
+    y.p = x.p, y.share(x.own);
+    if (y.lay_out(shape.n) != x.size())
+        throw Error{"ValueError", "cannot reshape an array into this shape"};
     return y;
 }
 template <class T, class V> std::enable_if_t<std::is_arithmetic_v<T>> set(T &x, V v) { x = T(v); }
@@ -397,7 +401,6 @@ template <class T, class V> T with_bits_of(V x) {
     return y;
 }
 template <class T> T square(T x) { return x * x; }
-static inline double hypot_of(double a, double b) { return std::hypot(a, b); }
 
 #define FUNCTION(name) \
     template <class T> auto name##_of(T x) { return std::name(x); } \
@@ -429,9 +432,9 @@ static inline Array<Int, 1> arange(Int n) {
     for (Int i = 0; i < n; i++) x.p[i] = i;
     return x;
 }
-template <class T> Array<T, 2> eye(Int n, Type<T>) {
-    Array<T, 2> x = full(shape(n, n), T(0));
-    for (Int i = 0; i < n; i++) at(x, i, i) = 1;
+template <class T> Array<T, 2> eye(Int n, Int m, Type<T>) {
+    Array<T, 2> x = full(shape(n, m), T(0));
+    for (Int i = 0; i < std::min(n, m); i++) at(x, i, i) = 1;
     return x;
 }
 template <class T> Array<Int, 1> argsort(const Array<T, 1> &x) {
@@ -523,12 +526,6 @@ struct Generator {
 };
 
 // ---- What calls.cpp passes and is given
-
-static const int MOST_AXES = 4, MOST_RESULTS = 8;
-
-struct Given { void *p; Int n[MOST_AXES], s[MOST_AXES]; double number; };
-struct Result { void *p, *own; char type; int n_axes; Int n[MOST_AXES]; double number; };
-struct Results { int count; Result each[MOST_RESULTS]; Error error; };
 
 template <class T, int N> Array<T, N> array_of(const Given &given) {
     Array<T, N> x;

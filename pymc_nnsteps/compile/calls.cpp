@@ -1,18 +1,10 @@
-// How a kernel is called from Python: see translation.py, and arrays.hpp for the structures.
+// How a kernel is called from Python: see translation.py.
 
 #include <Python.h>
 #define NPY_NO_DEPRECATED_API NPY_1_7_API_VERSION
 #include <numpy/arrayobject.h>
 
-static const int MOST_AXES = 4, MOST_RESULTS = 8, MOST_GIVEN = 40;
-
-struct Given { void *p; long long n[MOST_AXES], s[MOST_AXES]; double number; };
-struct Result { void *p, *own; char type; int n_axes; long long n[MOST_AXES]; double number; };
-struct Results {
-    int count;
-    Result each[MOST_RESULTS];
-    struct { const char *type, *message; } error;
-};
+static const int MOST_GIVEN = 40;
 typedef void (*Unit)(const Given *, Results *);
 
 static void release(PyObject *capsule) {

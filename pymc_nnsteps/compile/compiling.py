@@ -20,8 +20,6 @@ from pytensor.compile.mode import CVM, NUMBA, Mode, get_mode
 from pytensor.compile.ops import DeepCopyOp, ViewOp, deep_copy_op
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FunctionGraph
-from pytensor.graph.op import Op
-from pytensor.graph.rewriting.basic import GraphRewriter
 from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 from pytensor.link.c.op import COp, _NoPythonCOp
 from pytensor.link.vm import VMLinker
@@ -41,8 +39,10 @@ from pymc_nnsteps.compile.elementwise import UseLoops
 from pymc_nnsteps.compile.error_functions import erf, erfc, tanh
 from pymc_nnsteps.compile.jit import Call, called, in_numba
 from pymc_nnsteps.compile.ops import UnlessLost
-from pymc_nnsteps.compile.rewriting import KeptMode
+from pymc_nnsteps.compile.rewriting import KeptMode, Replace
 from pymc_nnsteps.compile.thunks import (
+    OwnThunk,
+    Substitute,
     function_of,
     in_c,
     loops,
@@ -116,24 +116,6 @@ def drawing(options: dict[str, Any]) -> dict[str, Any]:
     return options | {"mode": mode.register((Replace(given_copies), LAST))}
 
 
-class Replace(GraphRewriter):
-    """Replace nodes' outputs by what a function of a node gives, unless that is None."""
-
-    def __init__(self, outputs: Callable[[Apply], list[Variable] | None]) -> None:
-        super().__init__()
-        self.outputs = outputs
-
-    @override
-    def apply(self, fgraph: FunctionGraph) -> None:
-        pairs = [
-            pair
-            for node in reversed(fgraph.toposort())
-            if (found := self.outputs(node)) is not None
-            for pair in zip(node.outputs, found, strict=True)
-        ]
-        fgraph.replace_all_validate(pairs)
-
-
 def given_copies(node: Apply) -> list[Variable] | None:
     """Draws of SciPy with copies of parameters, which may be constants and views."""
     if not isinstance(node.op, ScipyRandomVariable):
@@ -143,37 +125,21 @@ def given_copies(node: Apply) -> list[Variable] | None:
     return node.clone_with_new_inputs(inputs).outputs
 
 
-class InPython(Op):
+class InPython(Substitute):
     """An Op without C code that does what ``op`` does in Python."""
 
     __props__ = ("op",)
-
-    def __init__(self, op: Op) -> None:
-        self.op = op
-        self.view_map = op.view_map
-        self.destroy_map = op.destroy_map
-
-    @override
-    def make_node(self, *inputs: Variable) -> Apply:
-        return self.in_place_of(self.op.make_node(*inputs))
 
     def calls(self, node: Apply) -> Call | None:
         """The kernel of ``op``, if it is one, and the types that it is called with."""
         return called(self.op, node)
 
-    def in_place_of(self, node: Apply) -> Apply:
-        """The same as a node of ``op``."""
-        return Apply(self, node.inputs, [output.type() for output in node.outputs])
-
     @override
-    def make_thunk(
-        self, node: Apply, storage_map: Any, compute_map: Any, no_recycling: Any, impl: Any = None
-    ) -> Any:
+    def thunk(self, node: Apply, *maps: Any) -> Any:
         if pytensor.config.cxx and (step := step_of(self.op, node)):
-            return in_c(node, *step, storage_map, compute_map)
-        if found := function_of(self.op, node):
-            return storing(*found, node.outputs, storage_map, compute_map)
-        return super().make_thunk(node, storage_map, compute_map, no_recycling, impl)
+            return in_c(node, *step, *maps)
+        found = function_of(self.op, node)
+        return None if found is None else storing(*found, node.outputs, *maps)
 
     @override
     def perform(self, node: Apply, inputs: Any, output_storage: Any) -> None:
@@ -182,9 +148,6 @@ class InPython(Op):
 
 IN_C = (BaseBLAS, Blockwise, Elemwise, Gemm, _NoPythonCOp)
 """Operations with C code that compute; others rearrange arrays, and are about as fast in Python."""
-
-OF_LAPACK = (Cholesky, SolveTriangular)
-"""Operations that :mod:`.thunks` calls LAPACK for."""
 
 FEW = 1000
 """Most places that are read or written in Python."""
@@ -201,7 +164,7 @@ def _is_slow_in_python(node: Apply) -> bool:
 
 def kept_aside(node: Apply) -> list[Variable] | None:
     """Hide graphs that most chains never evaluate: PyTensor would rewrite and build them."""
-    return InPython(node.op).in_place_of(node).outputs if isinstance(node.op, UnlessLost) else None
+    return InPython(node.op).in_place_of(node) if isinstance(node.op, UnlessLost) else None
 
 
 def without_view(node: Apply) -> list[Variable] | None:
@@ -211,10 +174,12 @@ def without_view(node: Apply) -> list[Variable] | None:
 
 
 def in_python(node: Apply) -> list[Variable] | None:
-    """Operations that have C code and are about as fast without, and calls of LAPACK."""
+    """Operations that have C code and are about as fast without, and LAPACK's (:mod:`.thunks`)."""
     has_c = isinstance(node.op, COp) and not isinstance(node.op, IN_C)
-    is_fast = isinstance(node.op, OF_LAPACK) or (has_c and not _is_slow_in_python(node))
-    return InPython(node.op).in_place_of(node).outputs if is_fast else None
+    is_fast = isinstance(node.op, Cholesky | SolveTriangular) or (
+        has_c and not _is_slow_in_python(node)
+    )
+    return InPython(node.op).in_place_of(node) if is_fast else None
 
 
 class Machine(VMLinker):
@@ -225,7 +190,7 @@ class Machine(VMLinker):
         copies: dict[Variable, Variable] = {}
         for output in fgraph.outputs:
             if output.owner is not None and isinstance(output.owner.op, DeepCopyOp | ViewOp):
-                [copies[output]] = InPython(output.owner.op).in_place_of(output.owner).outputs
+                [copies[output]] = InPython(output.owner.op).in_place_of(output.owner)
         fgraph.replace_all(list(copies.items()))
         fresh = [copies.get(variable, variable) for variable in no_recycling or ()]
         return super().accept(fgraph, fresh, profile)
@@ -244,11 +209,7 @@ That of two numbers spares a branch that the processor cannot foresee: ReLU.
 """
 
 
-IN_NUMBA = (Tanh,)
-"""The same, where Numba compiles."""
-
-
-class OfMatrix(Op):
+class OfMatrix(OwnThunk):
     """A function of :data:`OF_MATRICES`, entry by entry of a matrix, with any others numbers."""
 
     __props__ = ("scalar_op",)
@@ -262,15 +223,12 @@ class OfMatrix(Op):
         return Apply(self, list(inputs), [matrix.type()])
 
     @override
-    def make_thunk(
-        self, node: Apply, storage_map: Any, compute_map: Any, no_recycling: Any, impl: Any = None
-    ) -> Any:
+    def thunk(self, node: Apply, *maps: Any) -> Any:
         """NumPy's own loop, where it is one of its functions."""
         function = OF_MATRICES[type(self.scalar_op)]
         if not (isinstance(function, np.ufunc) and pytensor.config.cxx):
-            return super().make_thunk(node, storage_map, compute_map, no_recycling, impl)
-        step = prepared(node, function, repeated_axes(node))
-        return in_c(node, loops().loop, step, storage_map, compute_map)
+            return None
+        return in_c(node, loops().loop, prepared(node, function, repeated_axes(node)), *maps)
 
     @override
     def perform(self, node: Apply, inputs: Any, output_storage: Any) -> None:
@@ -294,8 +252,8 @@ def multiplied(node: Apply) -> list[Variable] | None:
 
 
 def of_matrix(node: Apply, *, in_numba: bool = False) -> list[Variable] | None:
-    """A function of float64 matrices (and numbers) for one of numbers."""
-    if not _is_elemwise(node, *(IN_NUMBA if in_numba else OF_MATRICES)):
+    """A function of float64 matrices (and numbers) for one of numbers; in Numba only tanh."""
+    if not _is_elemwise(node, *((Tanh,) if in_numba else OF_MATRICES)):
         return None
     [old], dtypes = node.outputs, {x.type.dtype for x in (*node.outputs, *node.inputs)}
     is_single = dtypes == {"float32"} and (in_numba or len(node.inputs) > 1)

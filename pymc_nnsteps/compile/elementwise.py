@@ -9,17 +9,16 @@ import re
 from collections.abc import Sequence
 from typing import Any, override
 
-from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.basic import Apply
 from pytensor.graph.fg import FunctionGraph
-from pytensor.graph.op import Op
 from pytensor.graph.rewriting.basic import GraphRewriter
 from pytensor.graph.utils import MethodNotDefined
 from pytensor.scalar.basic import get_scalar_type
 from pytensor.tensor.elemwise import Elemwise
 
 from pymc_nnsteps.compile import jit, native
-from pymc_nnsteps.compile.rewriting import UNFINISHED
-from pymc_nnsteps.compile.thunks import in_c, loops, prepared, repeated_axes
+from pymc_nnsteps.compile.rewriting import UNFINISHED, Replace
+from pymc_nnsteps.compile.thunks import Substitute, in_c, loops, prepared, repeated_axes
 
 TYPES = {
     "bool": "unsigned char",
@@ -120,25 +119,19 @@ def _loop(types: Sequence[str], n_inputs: int, body: str, repeated: Sequence[boo
     return f"for (long long i = 0; i < n; i++) {{\n{load}{declare}{body}\n{store}}}\n"
 
 
-class Loop(Op):
+class Loop(Substitute):
     """An :class:`~pytensor.tensor.elemwise.Elemwise` whose loop is the code of :func:`code_of`."""
 
     __props__ = ("op", "code")
 
     def __init__(self, op: Elemwise, code: str) -> None:
-        self.op = op
+        super().__init__(op)
         self.code = code
         self.name = native.digest(code)
-        self.view_map = op.view_map
-        self.destroy_map = op.destroy_map
 
     @override
     def __str__(self) -> str:
         return f"Loop{{{self.op}}}"
-
-    @override
-    def make_node(self, *inputs: Variable) -> Apply:
-        return Apply(self, list(inputs), [o.type() for o in self.op.make_node(*inputs).outputs])
 
     def unit(self) -> native.TranslationUnit:
         """The unit of source code."""
@@ -153,10 +146,8 @@ class Loop(Op):
         return prepared(node, native.function(self.name), repeated_axes(node))
 
     @override
-    def make_thunk(
-        self, node: Apply, storage_map: Any, compute_map: Any, no_recycling: Any, impl: Any = None
-    ) -> Any:
-        return in_c(node, loops().loop, self.prepared(node), storage_map, compute_map)
+    def thunk(self, node: Apply, *maps: Any) -> Any:
+        return in_c(node, loops().loop, self.prepared(node), *maps)
 
     @override
     def perform(self, node: Apply, inputs: Any, output_storage: Any) -> None:
@@ -182,13 +173,4 @@ class UseLoops(GraphRewriter):
             native.log_compilation(f"PyTensor compiles functions of numbers one by one: {error}")
             UNFINISHED.add(fgraph)
             return
-        pairs = [
-            pair
-            for node, op in reversed(loops.items())
-            for pair in zip(
-                node.outputs,
-                Apply(op, node.inputs, [v.type() for v in node.outputs]).outputs,
-                strict=True,
-            )
-        ]
-        fgraph.replace_all_validate(pairs)
+        Replace(lambda node: loops[node].in_place_of(node) if node in loops else None).apply(fgraph)

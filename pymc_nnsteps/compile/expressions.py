@@ -22,7 +22,7 @@ FUNCTIONS = {
     "len": "len",
     "max": "larger",
     "math.copysign": "std::copysign",
-    "math.hypot": "hypot_of",
+    "math.hypot": "std::hypot",
     "math.isfinite": "isfinite_of",
     "math.isnan": "isnan_of",
     "math.pow": "std::pow",
@@ -39,6 +39,8 @@ FUNCTIONS = {
     "np.searchsorted": "searchsorted",
     "np.sqrt": "sqrt_of",
 } | {f"math.{name}": f"{name}_of" for name in ("sqrt", "exp", "log", "log1p", "expm1", "erfc")}
+
+METHODS = {"all": "all", "any": "any", "copy": "copy_of", "max": "largest"}
 
 OPERATORS = {
     ast.Add: "add",
@@ -119,13 +121,9 @@ class Expressions:
     def _is_known(self, name: str) -> bool:
         return name in self._names()
 
-    def _is_table(self, name: str) -> bool:
-        """Whether it is an array of the module."""
-        return isinstance(self._globals.get(name), np.ndarray) and not self._is_known(name)
-
-    def _is_tuple(self, name: str) -> bool:
-        """Whether it is a tuple of the module."""
-        return isinstance(self._globals.get(name), tuple) and not self._is_known(name)
+    def _is_of_module(self, name: str, *kinds: type) -> bool:
+        """Whether it is a value of the module, of some types."""
+        return isinstance(self._globals.get(name), kinds) and not self._is_known(name)
 
     def _own(self) -> str:
         """A name of no variable."""
@@ -147,15 +145,13 @@ class Expressions:
     def _is_constant(self, node: ast.expr) -> bool:
         """Whether it is computed from numbers of the module."""
         for part in ast.walk(node):
-            if isinstance(part, ast.Call | ast.Subscript | ast.Tuple | ast.IfExp):
-                return False
-            if isinstance(part, ast.Name) and (
-                self._is_known(part.id)
-                or not (
-                    isinstance(self._globals.get(part.id), int | float) or part.id in ("math", "np")
-                )
-            ):
-                return False
+            match part:
+                case ast.Call() | ast.Subscript() | ast.Tuple() | ast.IfExp():
+                    return False
+                case ast.Name("math" | "np"):
+                    pass
+                case ast.Name(name) if not self._is_of_module(name, int, float):
+                    return False
         return not isinstance(node, ast.Name | ast.Attribute) or isinstance(
             self._evaluated(node), int | float
         )
@@ -212,7 +208,7 @@ class Expressions:
                 return f"eps({self._dtype(kind)})"
             case ast.Subscript(ast.Attribute(value, "shape"), ast.Constant(axis)):
                 return f"{self._value(value)}.n[{axis!r}]"
-            case ast.Subscript(ast.Name(name), index) if self._is_table(name):
+            case ast.Subscript(ast.Name(name), index) if self._is_of_module(name, np.ndarray):
                 return f"{self._value(node.value)}[{self._place(index)}]"
             case ast.Subscript(value, ast.Constant(k)):
                 return f"item<{k!r}>({self._value(value)})"
@@ -288,7 +284,7 @@ class Expressions:
                     return f"empty({self._shape(shape)}, {dtype})"
                 return f"full({self._shape(shape)}, cast({dtype}, {int(name == 'np.ones')}))"
             case "np.eye", [n], [ast.keyword("dtype", kind)]:
-                return f"eye({self._value(n)}, {self._dtype(kind)})"
+                return f"eye({self._value(n)}, {self._value(n)}, {self._dtype(kind)})"
             case _ if not keywords <= KEYWORDS:
                 raise self._refuse(node)
             case "np.argsort", [x], [_]:
@@ -307,9 +303,8 @@ class Expressions:
             case ast.Attribute(value, "astype"), [kind]:
                 return f"astype({self._value(value)}, {self._dtype(kind)})"
         values = [self._value(argument) for argument in arguments]
-        if name in ("max", "min") and len(values) > 2:
-            *first, last = values
-            return functools.reduce(lambda a, b: f"{FUNCTIONS[name]}({a}, {b})", [*first, last])
+        if name in ("max", "min"):
+            return functools.reduce(lambda a, b: f"{FUNCTIONS[name]}({a}, {b})", values)
         if name in FUNCTIONS:
             return f"{FUNCTIONS[name]}({', '.join(values)})"
         match function, arguments:
@@ -319,12 +314,8 @@ class Expressions:
                 return f"{called}_({', '.join(values)})"
             case ast.Name(called), _:
                 return f"{self._kernel(called)}({', '.join(values)})"
-            case ast.Attribute(value, "copy"), []:
-                return f"copy_of({self._value(value)})"
-            case ast.Attribute(value, "any" | "all" as which), []:
-                return f"{which}({self._value(value)})"
-            case ast.Attribute(value, "max"), []:
-                return f"largest({self._value(value)})"
+            case ast.Attribute(value, method), [] if method in METHODS:
+                return f"{METHODS[method]}({self._value(value)})"
             case ast.Attribute(value, "reshape"), [length] if ast.unparse(length) == "-1":
                 return f"flat({self._value(value)})"
             case ast.Attribute(value, "reshape"), [ast.Tuple() as shape]:

@@ -321,7 +321,7 @@ def _(node: Apply, x: list[str]) -> str:
 def _(node: Apply, x: list[str]) -> str:
     if _constant(node.inputs[2]) != 0:
         raise UntranslatableError(str(node.op))
-    return f"graphs::unit_matrix<{type_of(node.outputs[0])}>(*{x[0]}.p, *{x[1]}.p)"
+    return f"eye(*{x[0]}.p, *{x[1]}.p, Type<{type_of(node.outputs[0])}>{{}})"
 
 
 @_gives(basic.AllocDiag)

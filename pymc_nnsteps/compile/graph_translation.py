@@ -31,19 +31,19 @@ from pymc_nnsteps.compile.compiling import (
     BEFORE_FUSION,
     FIRST,
     SPECIAL_MATRICES,
-    Replace,
     multiplied,
 )
 from pymc_nnsteps.compile.expressions import UntranslatableError, number
 from pymc_nnsteps.compile.graph_statements import array_type, axes_of, statement, type_of
 from pymc_nnsteps.compile.native import SPECIAL
-from pymc_nnsteps.compile.rewriting import KeptMode
+from pymc_nnsteps.compile.rewriting import KeptMode, Replace
+from pymc_nnsteps.compile.thunks import repeated_axes
 
 MOST_ENTRIES = 10_000
 """Largest size of a constant, whose entries are written out."""
 
 MOST_AXES, MOST_RESULTS = 4, 8
-"""Limits of ``arrays.hpp``."""
+"""Limits of ``shared.hpp``."""
 
 
 class Translation:
@@ -132,10 +132,7 @@ def _(op: Elemwise, node: Apply, x: list[str], y: list[str], writer: Translation
         raise UntranslatableError(str(op))
     loop = writer.loop(code, op.scalar_op.c_support_code())
     n_axes = axes_of(node.outputs[0])
-    masks = [
-        sum(is_one << axis for axis, is_one in enumerate(v.type.broadcastable)) for v in node.inputs
-    ]
-    given = list(zip(x, masks, strict=True))
+    given = list(zip(x, repeated_axes(node), strict=True))
     declared = "".join(
         f"{array_type(v)} {name};\n" for v, name in zip(node.outputs, y, strict=True)
     )
@@ -215,7 +212,7 @@ def restated(node: Apply) -> list[Variable] | None:
     return node.op.make_node(*inputs).outputs
 
 
-HEADERS = (elementwise.PREAMBLE, jit.HEADER, Path(__file__).with_name("graphs.hpp"))
+HEADERS = (elementwise.PREAMBLE, *jit.HEADERS, Path(__file__).with_name("graphs.hpp"))
 
 EXCLUDED = ("inplace", "BlasOpt", "local_careduce_fusion", *SPECIAL_MATRICES)
 """PyTensor's rewrites for its own machine, and needless ones."""

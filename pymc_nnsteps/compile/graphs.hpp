@@ -19,61 +19,21 @@ template <class T, int N> Operand operand(const Array<T, N> &x) {
     return o;
 }
 
-// Loop over K arrays with lengths n: the axes in the order of memory of the array `leading`, those
-// that follow each other joined. The innermost loop is given its length, entries and distances.
+// Loop over K arrays with lengths n, see `walk`.
 template <int K, class F>
 void over(int n_axes, const Int *lengths, Operand (&x)[K], int leading, F inner) {
     Int n[MOST_AXES], s[MOST_AXES][K];
-    int kept = 0, order[MOST_AXES];
     for (int a = 0; a < n_axes; a++) {
         if (lengths[a] == 0) return;
-        if (lengths[a] == 1) continue;
-        int to = kept++;
-        for (; to > 0 && x[leading].s[order[to - 1]] < x[leading].s[a]; to--) order[to] = order[to - 1];
-        order[to] = a;
-    }
-    int joined = 0;
-    for (int i = 0; i < kept; i++) {
-        int a = order[i];
-        bool follows = joined > 0;
-        for (int k = 0; follows && k < K; k++) follows = s[joined - 1][k] == lengths[a] * x[k].s[a];
-        int to = follows ? joined - 1 : joined;
-        n[to] = follows ? n[to] * lengths[a] : lengths[a];
-        for (int k = 0; k < K; k++) s[to][k] = x[k].s[a];
-        joined = to + 1;
+        n[a] = lengths[a];
+        for (int k = 0; k < K; k++) s[a][k] = x[k].s[a];
     }
     char *p[K];
     for (int k = 0; k < K; k++) p[k] = x[k].p;
-    if (joined == 0) {
-        const Int none[K] = {};
-        inner(Int(1), p, none);
-        return;
-    }
-    Int at[MOST_AXES] = {};
-    int last = joined - 1;
-    while (true) {
-        inner(n[last], p, s[last]);
-        int a = last - 1;
-        for (; a >= 0; a--) {
-            for (int k = 0; k < K; k++) p[k] += s[a][k];
-            if (++at[a] < n[a]) break;
-            for (int k = 0; k < K; k++) p[k] -= n[a] * s[a][k];
-            at[a] = 0;
-        }
-        if (a < 0) return;
-    }
+    walk<MOST_AXES>(n_axes, K, leading, n, s, p, inner);
 }
 
 // ---- Entry by entry
-
-template <class T, int N> bool is_in_columns(const Array<T, N> &x) {
-    Int step = 1;
-    for (int a = 0; a < N; a++) {
-        if (x.s[a] != step && x.n[a] > 1) return false;
-        step *= x.n[a];
-    }
-    return true;
-}
 
 // What a function of numbers is applied to: `repeated` are the axes along which an array has
 // length one and others need not.
@@ -87,7 +47,7 @@ template <int N> struct Lengths {
             if (!(repeated >> a & 1)) n[a] = x.n[a];
         if (x.size() != 1) {
             in_rows = in_rows || x.is_whole();
-            in_columns = in_columns && is_in_columns(x);
+            in_columns = in_columns && x.is_whole(true);
         }
     }
     template <class T> void check(const Array<T, N> &x, unsigned repeated) const {
@@ -194,8 +154,7 @@ template <int M, class T, int N> Array<T, M> rearranged(const Array<T, N> &x, co
         size *= y.n[a];
     }
     if (size != x.size()) throw Error{"ValueError", "only axes of length one can be dropped from an array"};
-    y.own = x.own;
-    if (y.own) y.own->uses++;
+    y.share(x.own);
     return y;
 }
 
@@ -208,9 +167,7 @@ template <int M, class T, int N> Array<T, M> reshaped(const Array<T, N> &given, 
         if (n.n[a] < 0) n.n[a] = known ? size / known : 0;
     Array<T, M> y;
     y.p = x.p;
-    Int step = 1;
-    for (int a = M - 1; a >= 0; a--) y.n[a] = n.n[a], y.s[a] = step, step *= n.n[a];
-    if (step != size) throw Error{"ValueError", "cannot reshape an array into this shape"};
+    if (y.lay_out(n.n) != size) throw Error{"ValueError", "cannot reshape an array into this shape"};
     std::swap(y.own, x.own);
     return y;
 }
@@ -244,8 +201,7 @@ template <class T, int N> Array<T, N - 1> pick(const Array<T, N> &x, int axis, I
     y.p = x.p + i * x.s[axis];
     for (int a = 0, to = 0; a < N; a++)
         if (a != axis) y.n[to] = x.n[a], y.s[to++] = x.s[a];
-    y.own = x.own;
-    if (y.own) y.own->uses++;
+    y.share(x.own);
     return y;
 }
 // An array as many times as another one has room for.
@@ -292,15 +248,13 @@ template <class T, class... X> Array<T, 1> vector(X... x) {
 template <class T, int N> Array<T, N> constant(const T *entries, Shape<N> n) {
     Array<T, N> x;
     x.p = (T *)entries;
-    Int step = 1;
-    for (int a = N - 1; a >= 0; a--) x.n[a] = n.n[a], x.s[a] = step, step *= n.n[a];
+    x.lay_out(n.n);
     return x;
 }
 // Where the indices along two axes are equal: the last axis of what results.
 template <class T, int N> Array<T, N - 1> diagonal(const Array<T, N> &x, int one, int other) {
     Array<T, N - 1> y;
-    y.p = x.p, y.own = x.own;
-    if (y.own) y.own->uses++;
+    y.p = x.p, y.share(x.own);
     for (int a = 0, to = 0; a < N; a++)
         if (a != one && a != other) y.n[to] = x.n[a], y.s[to++] = x.s[a];
     y.n[N - 2] = std::min(x.n[one], x.n[other]), y.s[N - 2] = x.s[one] + x.s[other];
@@ -313,12 +267,6 @@ static inline Array<Int, 1> range(Int begin, Int end, Int step) {
     for (Int i = 0; i < n; i++) x.p[i] = begin + i * step;
     return x;
 }
-template <class T> Array<T, 2> unit_matrix(Int n, Int m) {
-    Array<T, 2> x = full(shape(n, m), T(0));
-    for (Int i = 0; i < std::min(n, m); i++) x.p[i * m + i] = 1;
-    return x;
-}
-
 template <class T> Array<T, 2> diagonal_matrix(const Array<T, 1> &entries) {
     Int n = entries.n[0];
     Array<T, 2> x = full(shape(n, n), T(0));
@@ -534,7 +482,7 @@ static double polygamma(double n, double x) {
     return scale * total;
 }
 
-// ---- The hyperbolic tangent, as in hyperbolic.py: without branches, so that loops with it are vectors'
+// ---- The hyperbolic tangent: without branches, so that loops with it are vectors'
 
 static inline __attribute__((always_inline)) double tanh(double x) {
     const double coefficients[] = {1.0 / 479001600, 1.0 / 39916800, 1.0 / 3628800, 1.0 / 362880,

@@ -31,7 +31,7 @@ from pymc_nnsteps.compile import native, translation
 from pymc_nnsteps.compile.expressions import TYPES, fields_of
 
 HERE = Path(__file__).parent
-HEADER = HERE / "arrays.hpp"
+HEADERS = native.SHARED, HERE / "arrays.hpp"
 
 LETTERS = {"float64": "d", "float32": "f", "int64": "q", "bool": "?", "uint64": "Q"}
 """Dtypes of the arrays that kernels take."""
@@ -128,7 +128,7 @@ class Kernel:
         """What is built for arguments of these types, by its name."""
         name = native.digest(f"{self.digest} {types}")
         source = functools.partial(self._source, name, types)
-        return {name: native.TranslationUnit((HEADER,), source, self._flags)}
+        return {name: native.TranslationUnit(HEADERS, source, self._flags)}
 
     def _source(self, name: str, types: str) -> str:
         names = [name for names in parameters(self._function) for name in names]
@@ -183,7 +183,7 @@ def text_of(value: Any) -> str:
 @functools.cache
 def translator() -> str:
     """The text of what translates kernels, and of what they call in C++."""
-    files = [HEADER, *(HERE / f"{name}.py" for name in ("jit", "translation", "expressions"))]
+    files = [*HEADERS, *(HERE / f"{name}.py" for name in ("jit", "translation", "expressions"))]
     return native.digest("".join(file.read_text() for file in files))
 
 
@@ -210,11 +210,6 @@ def _kinds(function: Callable[..., Any]) -> list[tuple[str, Any]]:
 def entries(arguments: Iterable[Any]) -> tuple[Any, ...]:
     """Arguments, with the entries of tuples in place of these."""
     return tuple(each for a in arguments for each in (a if isinstance(a, tuple) else (a,)))
-
-
-def of_arrays(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of the entries of named tuples, in place of these."""
-    return lambda *given: function(*grouped(function, given))
 
 
 Call = tuple[Kernel, str | None]
@@ -287,11 +282,6 @@ fused, inline = functools.partial(Kernel, is_fused=True), functools.partial(Kern
 """Decorators of the four kinds of kernels."""
 
 
-def version() -> int:
-    """A number that changes with the text of any kernel."""
-    return int(digest(), 16)
-
-
 _WAITING: list[Callable[[], None]] = []
 """Calls that state what graphs of Numba call, until there is one."""
 
@@ -320,7 +310,7 @@ def in_numba(kind: type[Op], function_of: Callable[[Any, Apply], Any]) -> None:
 
         if issubclass(kind, RandomVariable):
             random.numba_core_rv_funcify.register(kind)(
-                lambda op, node: (function_of(op, node), version())
+                lambda op, node: (function_of(op, node), int(digest(), 16))
             )
         else:
             basic.register_funcify_and_cache_key(kind)(named)

@@ -1,10 +1,8 @@
 """Factorisations and products of small matrices, sums of groups, and when digits are lost."""
 
 import math
-from collections.abc import Callable
 
 import numpy as np
-import scipy.linalg
 
 from pymc_nnsteps.compile.jit import inline, jit
 
@@ -229,42 +227,3 @@ def refuse_lost(diagonal: Array, roots: Array, block: Array) -> Array:
     if no_factor or is_rounding(diagonal, roots):
         raise np.linalg.LinAlgError(TOO_PRECISE)
     return block.copy()
-
-
-def cholesky_by_lapack(dtype: str, *, lower: bool, overwrite: bool) -> Callable[[Array], Array]:
-    """A function from a matrix to its Cholesky factor, which is NaN where there is none."""
-    [potrf] = scipy.linalg.get_lapack_funcs(("potrf",), dtype=dtype)
-
-    def factorise(x: Array) -> Array:
-        if not x.size:
-            return np.empty_like(x, potrf.dtype)
-        if overwrite and x.flags.c_contiguous:
-            factor, failed = potrf(x.T, not lower, True, True)
-            factor = factor.T
-        else:
-            factor, failed = potrf(x, lower, True, overwrite)
-        if failed:
-            factor[...] = np.nan
-        return factor
-
-    return factorise
-
-
-def triangular_solve_by_lapack(
-    dtype: str, *, lower: bool, unit: bool, overwrite: bool
-) -> Callable[[Array, Array], Array]:
-    """A function from a triangular matrix and b to the solution, NaN where there is none."""
-    [trtrs] = scipy.linalg.get_lapack_funcs(("trtrs",), dtype=dtype)
-
-    def solve(a: Array, b: Array) -> Array:
-        if not b.size:
-            return np.empty_like(b, trtrs.dtype)
-        if a.flags.f_contiguous:
-            x, failed = trtrs(a, b, lower, 0, unit, overwrite_b=overwrite)
-        else:
-            x, failed = trtrs(a.T, b, not lower, 1, unit, overwrite_b=overwrite)
-        if failed:
-            x[...] = np.nan
-        return x
-
-    return solve

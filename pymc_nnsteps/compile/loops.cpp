@@ -62,62 +62,14 @@ static PyObject *prepare(PyObject *, PyObject *args) {
     return PyCapsule_New(new Spec(spec), NULL, forget);
 }
 
-// Put the axes into the order of memory and join those that follow each other in it.
-static int join_axes(int n_axes, int n_arrays, int decides, npy_intp *lengths,
-                     npy_intp (*steps)[MOST]) {
-    for (int a = 1; a < n_axes; a++)
-        for (int b = a; b > 0; b--) {
-            npy_intp *left = steps[b - 1], *right = steps[b];
-            if (left[decides] >= right[decides]) break;
-            for (int k = 0; k < n_arrays; k++) {
-                npy_intp step = left[k];
-                left[k] = right[k];
-                right[k] = step;
-            }
-            npy_intp length = lengths[b - 1];
-            lengths[b - 1] = lengths[b];
-            lengths[b] = length;
-        }
-    int kept = 0;
-    for (int a = 0; a < n_axes; a++) {
-        if (lengths[a] == 1) continue;
-        bool follows = kept > 0;
-        for (int k = 0; follows && k < n_arrays; k++)
-            follows = steps[kept - 1][k] == lengths[a] * steps[a][k];
-        int to = follows ? kept - 1 : kept;
-        lengths[to] = follows ? lengths[to] * lengths[a] : lengths[a];
-        for (int k = 0; k < n_arrays; k++) steps[to][k] = steps[a][k];
-        kept = to + 1;
-    }
-    return kept;
-}
-
-static void apply(const Spec *spec, npy_intp n, char **first, const npy_intp *steps) {
-    if (spec->loop) spec->loop(n, first, steps);
-    else spec->of_numpy(first, &n, steps, spec->data);
-}
-
 // Call a loop along the last axis, from each place on the others; one array decides on their order.
-static void walk(const Spec *spec, int n_axes, int n_arrays, int decides, npy_intp *lengths,
-                 npy_intp (*steps)[MOST], char **first) {
-    int n_joined = join_axes(n_axes, n_arrays, decides, lengths, steps);
-    if (n_joined == 0) {
-        for (int k = 0; k < n_arrays; k++) steps[0][k] = 0;
-        return apply(spec, 1, first, steps[0]);
-    }
-    npy_intp at[MOST] = {0};
-    int inner = n_joined - 1;
-    while (true) {
-        apply(spec, lengths[inner], first, steps[inner]);
-        int a = inner - 1;
-        for (; a >= 0; a--) {
-            for (int k = 0; k < n_arrays; k++) first[k] += steps[a][k];
-            if (++at[a] < lengths[a]) break;
-            for (int k = 0; k < n_arrays; k++) first[k] -= lengths[a] * steps[a][k];
-            at[a] = 0;
-        }
-        if (a < 0) return;
-    }
+static void apply(const Spec *spec, int n_axes, int n_arrays, int decides, npy_intp *lengths,
+                  npy_intp (*steps)[MOST], char **first) {
+    walk<MOST>(n_axes, n_arrays, decides, lengths, steps, first,
+               [spec](npy_intp n, char **p, const npy_intp *s) {
+        if (spec->loop) spec->loop(n, p, s);
+        else spec->of_numpy(p, &n, s, spec->data);
+    });
 }
 
 // What a node of a graph does. The machine looks for an exception in the first place.
@@ -125,7 +77,7 @@ struct Step {
     PyObject *error;
     bool (*run)(const Step *);
     PyObject *inputs, *outputs;         // tuples of lists of one array
-    PyObject *capsule;
+    PyObject *what;                     // a specification, a function, or axes
     const Spec *spec;
     int n_axes, order[MOST];            // of a view: axes, or -1 for a new one
 };
@@ -192,7 +144,7 @@ static bool run_loop(const Step *step) {
         first[n_inputs + o] = (char *)PyArray_DATA(array);
         for (int a = 0; a < n_axes; a++) steps[a][n_inputs + o] = PyArray_STRIDE(array, a);
     }
-    if (size > 0) walk(spec, n_axes, n_arrays, n_arrays - 1, lengths, steps, first);
+    if (size > 0) apply(spec, n_axes, n_arrays, n_arrays - 1, lengths, steps, first);
     return true;
 }
 
@@ -217,7 +169,7 @@ static bool run_sum(const Step *step) {
         steps[a][0] = steps[a][2] = spec->repeated[0] >> a & 1 ? 0 : PyArray_STRIDE(sum, b++);
     }
     char *first[] = {(char *)PyArray_DATA(sum), (char *)PyArray_DATA(x), (char *)PyArray_DATA(sum)};
-    if (PyArray_SIZE(x)) walk(spec, spec->n_axes, 3, 1, lengths, steps, first);
+    if (PyArray_SIZE(x)) apply(spec, spec->n_axes, 3, 1, lengths, steps, first);
     return PyList_SetItem(storage_of(step->outputs, 0), 0, (PyObject *)sum) == 0;
 }
 
@@ -255,7 +207,7 @@ static bool call_python(const Step *step) {
     PyObject *given[MOST_GIVEN];
     Py_ssize_t n_inputs = PyTuple_GET_SIZE(step->inputs), n = PyTuple_GET_SIZE(step->outputs);
     for (int i = 0; i < n_inputs; i++) given[i] = PyList_GET_ITEM(storage_of(step->inputs, i), 0);
-    PyObject *found = PyObject_Vectorcall(step->capsule, given, n_inputs, NULL);
+    PyObject *found = PyObject_Vectorcall(step->what, given, n_inputs, NULL);
     if (!found) return false;
     if (n == 1) return PyList_SetItem(storage_of(step->outputs, 0), 0, found) == 0;
     bool fits = PyTuple_Check(found) && PyTuple_GET_SIZE(found) == n;
@@ -283,7 +235,7 @@ static int take(Step *step) {
 
 static void forget_step(PyObject *capsule) {
     Step *step = (Step *)PyCapsule_GetContext(capsule);
-    for (PyObject *held : {step->error, step->inputs, step->outputs, step->capsule})
+    for (PyObject *held : {step->error, step->inputs, step->outputs, step->what})
         Py_XDECREF(held);
     delete step;
 }
@@ -291,49 +243,35 @@ static void forget_step(PyObject *capsule) {
 static PyObject *capsule_of(const Step &given) {
     Step *step = new Step(given);
     step->error = Py_BuildValue("[OOO]", Py_None, Py_None, Py_None);
-    for (PyObject *held : {step->inputs, step->outputs, step->capsule}) Py_XINCREF(held);
+    for (PyObject *held : {step->inputs, step->outputs, step->what}) Py_XINCREF(held);
     PyObject *capsule = PyCapsule_New((void *)take, NULL, forget_step);
     PyCapsule_SetContext(capsule, step);
     return capsule;
 }
 
-// loop(spec, inputs' storage, outputs' storage), sum(...): the step of a node
+// The step of a node, of what it does and tuples of the storage of inputs and outputs: loop(spec, ...),
+// sum(spec, ...), call(function, ...), view(tuple of axes, ...)
 static PyObject *step_of(PyObject *args, bool (*run)(const Step *)) {
     Step step = {NULL, run};
-    if (!PyArg_ParseTuple(args, "OO!O!", &step.capsule, &PyTuple_Type, &step.inputs, &PyTuple_Type,
-                          &step.outputs))
-        return NULL;
-    step.spec = (const Spec *)PyCapsule_GetPointer(step.capsule, NULL);
-    return step.spec ? capsule_of(step) : NULL;
-}
-
-static PyObject *loop(PyObject *, PyObject *args) { return step_of(args, run_loop); }
-static PyObject *sum(PyObject *, PyObject *args) { return step_of(args, run_sum); }
-
-// call(function, inputs' storage, outputs' storage): the step of a node
-static PyObject *call(PyObject *, PyObject *args) {
-    Step step = {NULL, call_python};
-    if (!PyArg_ParseTuple(args, "OO!O!", &step.capsule, &PyTuple_Type, &step.inputs, &PyTuple_Type,
+    if (!PyArg_ParseTuple(args, "OO!O!", &step.what, &PyTuple_Type, &step.inputs, &PyTuple_Type,
                           &step.outputs))
         return NULL;
     if (PyTuple_GET_SIZE(step.inputs) > MOST_GIVEN)
         return PyErr_Format(PyExc_ValueError, "too many inputs");
-    return capsule_of(step);
-}
-
-// view(order of axes, input's storage, output's storage): the step of a node
-static PyObject *view(PyObject *, PyObject *args) {
-    Step step = {NULL, rearrange};
-    PyObject *order;
-    if (!PyArg_ParseTuple(args, "O!O!O!", &PyTuple_Type, &order, &PyTuple_Type, &step.inputs,
-                          &PyTuple_Type, &step.outputs))
-        return NULL;
-    step.n_axes = PyTuple_GET_SIZE(order);
-    if (step.n_axes > MOST) return PyErr_Format(PyExc_ValueError, "too many axes");
-    for (int a = 0; a < step.n_axes; a++)
-        step.order[a] = PyLong_AsLong(PyTuple_GET_ITEM(order, a));
+    if (PyTuple_Check(step.what)) {
+        step.n_axes = PyTuple_GET_SIZE(step.what);
+        if (step.n_axes > MOST) return PyErr_Format(PyExc_ValueError, "too many axes");
+        for (int a = 0; a < step.n_axes; a++)
+            step.order[a] = PyLong_AsLong(PyTuple_GET_ITEM(step.what, a));
+    } else if (PyCapsule_CheckExact(step.what))
+        step.spec = (const Spec *)PyCapsule_GetPointer(step.what, NULL);
     return PyErr_Occurred() ? NULL : capsule_of(step);
 }
+
+static PyObject *loop(PyObject *, PyObject *args) { return step_of(args, run_loop); }
+static PyObject *sum(PyObject *, PyObject *args) { return step_of(args, run_sum); }
+static PyObject *call(PyObject *, PyObject *args) { return step_of(args, call_python); }
+static PyObject *view(PyObject *, PyObject *args) { return step_of(args, rearrange); }
 
 // run(step), from Python
 static PyObject *run(PyObject *, PyObject *capsule) {

@@ -146,9 +146,9 @@ WAITING = CompilerWait()
 
 
 @contextmanager
-def announced(what: str, seconds: int) -> Iterator[None]:
-    """Announce what is compiled, if that takes longer than :data:`PATIENCE`."""
-    timer = threading.Timer(PATIENCE, WAITING.announce, (what, seconds))
+def announced(what: str, seconds: int, waited: float = 0.0) -> Iterator[None]:
+    """Announce what is compiled, if that takes longer than what is left of :data:`PATIENCE`."""
+    timer = threading.Timer(max(PATIENCE - waited, 0.0), WAITING.announce, (what, seconds))
     timer.daemon = True
     timer.start()
     try:
@@ -160,16 +160,12 @@ def announced(what: str, seconds: int) -> Iterator[None]:
 def _run(command: Sequence[str]) -> str:
     """Run the compiler, and give what it says of errors; a long wait is announced once."""
     began = time.monotonic()
-    process = subprocess.Popen(
-        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-    )
-    try:
-        _, errors = process.communicate(timeout=max(PATIENCE - WAITING.seconds, 0.0))
-    except subprocess.TimeoutExpired:
-        WAITING.announce("the sampler", SECONDS)
-        _, errors = process.communicate()
+    with announced("the sampler", SECONDS, WAITING.seconds):
+        process = subprocess.run(
+            command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False
+        )
     WAITING.seconds += time.monotonic() - began
-    return errors
+    return process.stderr
 
 
 class CompilerError(RuntimeError):
@@ -272,6 +268,9 @@ MODULE_HEADERS = """\
 """
 """What sources of extension modules include, ahead of their namespaces."""
 
+SHARED = Path(__file__).with_name("shared.hpp")
+"""Structures and loops of these sources and of all units."""
+
 
 @functools.cache
 def module(file: Path) -> ModuleType:
@@ -280,13 +279,9 @@ def module(file: Path) -> ModuleType:
         each: f"namespace {each.stem} {{\n{each.read_text()}}}"
         for each in sorted(file.parent.glob("*.cpp"))
     }
-    names = {each: digest(source) for each, source in sources.items()}
-    build(
-        {
-            names[each]: TranslationUnit((MODULE_HEADERS,), source.__str__)
-            for each, source in sources.items()
-        }
-    )
+    names = {each: digest(SHARED.read_text() + source) for each, source in sources.items()}
+    headers = MODULE_HEADERS, SHARED
+    build({names[f]: TranslationUnit(headers, text.__str__) for f, text in sources.items()})
     loader = importlib.machinery.ExtensionFileLoader(file.stem, str(_path(names[file])))
     spec = importlib.util.spec_from_file_location(file.stem, loader=loader)
     assert spec is not None

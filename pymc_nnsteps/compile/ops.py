@@ -16,10 +16,10 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.compile import linear_algebra
 from pymc_nnsteps.compile.jit import Call, Kernel, entries, in_numba, types_of
-from pymc_nnsteps.compile.thunks import storing
+from pymc_nnsteps.compile.thunks import OwnThunk, storing
 
 
-class KernelOp(Op):
+class KernelOp(OwnThunk):
     """A compiled kernel of arrays, in C and Numba; results have the last argument's type."""
 
     __props__ = ("module", "name", "ndims")
@@ -46,12 +46,10 @@ class KernelOp(Op):
         arrays = [a.astype(dtype) if a.dtype.startswith("float") else a for a in given]
         return Apply(self, arrays, [tensor(dtype=dtype, shape=(None,) * n) for n in self.ndims])
 
-    def make_thunk(
-        self, node: Apply, storage_map: Any, compute_map: Any, no_recycling: Any, impl: Any = None
-    ) -> Any:
-        """A thunk that calls the kernel."""
+    @override
+    def thunk(self, node: Apply, *maps: Any) -> Any:
         kernel, types = self.calls(node)
-        return storing(kernel.bound(types), node.inputs, node.outputs, storage_map, compute_map)
+        return storing(kernel.bound(types), node.inputs, node.outputs, *maps)
 
     def perform(self, node: Apply, inputs: Sequence[np.ndarray], outputs: list[list[Any]]) -> None:
         """Call the kernel."""

@@ -9,9 +9,10 @@ rewritten each time, as their code may change under its name.
 import contextlib
 import functools
 import hashlib
+import itertools
 import pickle
 import sys
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence, Set
 from pathlib import Path
 from types import BuiltinFunctionType, FunctionType
 from typing import Any, NamedTuple, override
@@ -53,6 +54,24 @@ LARGEST, MOST = 2**22, 400
 
 DEEPEST = 50
 """How far objects in objects are described; those that hold themselves are not."""
+
+
+class Replace(GraphRewriter):
+    """Replace nodes' outputs by what a function of a node gives, unless that is None."""
+
+    def __init__(self, outputs: Callable[[Apply], list[Variable] | None]) -> None:
+        super().__init__()
+        self.outputs = outputs
+
+    @override
+    def apply(self, fgraph: FunctionGraph) -> None:
+        pairs = [
+            pair
+            for node in reversed(fgraph.toposort())
+            if (found := self.outputs(node)) is not None
+            for pair in zip(node.outputs, found, strict=True)
+        ]
+        fgraph.replace_all_validate(pairs)
 
 
 class FlatGraph(NamedTuple):
@@ -201,17 +220,14 @@ class KeptGraphs(GraphRewriter):
         key = _key_of(fgraph, self._of_all, self._left_out)
         kept = None if key is None else _read(folder() / key)
         if kept is not None:
-            _replace_outputs(fgraph, outputs_of(kept, fgraph.inputs))
+            outputs = outputs_of(kept, fgraph.inputs)
+            for node, position in list(itertools.chain(*fgraph.clients.values())):
+                if isinstance(node.op, Output):
+                    fgraph.change_node_input(node, position, outputs[node.op.idx])
             return
         self._rewriter.apply(fgraph)
         if key is not None and fgraph not in UNFINISHED:
             _write(folder() / key, fgraph)
-
-
-def _replace_outputs(fgraph: FunctionGraph, outputs: Sequence[Variable]) -> None:
-    for node, position in [client for clients in fgraph.clients.values() for client in clients]:
-        if isinstance(node.op, Output):
-            fgraph.change_node_input(node, position, outputs[node.op.idx])
 
 
 def folder() -> Path:

@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 from functools import cache, partial, singledispatch
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, override
 
 import numpy as np
-import pytensor
+from pytensor import config
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.op import Op
 from pytensor.tensor.basic import Join
@@ -23,36 +23,67 @@ from pytensor.tensor.linalg.solvers.triangular import SolveTriangular
 from pytensor.tensor.math import Sum
 from pytensor.tensor.shape import Reshape, SpecifyShape
 from pytensor.tensor.subtensor import Subtensor, unflatten_index_variables
+from scipy.linalg import get_lapack_funcs
 
 from pymc_nnsteps.compile import native
-from pymc_nnsteps.compile.linear_algebra import cholesky_by_lapack, triangular_solve_by_lapack
 
 Function = Callable[..., Any]
 
 
+class OwnThunk(Op):
+    """An Op that makes the thunks of its nodes itself, but for those that it leaves to PyTensor."""
+
+    def thunk(self, node: Apply, *maps: Any) -> Any:
+        """The thunk of a node, by PyTensor's maps of variables; None if it is PyTensor's own."""
+        raise NotImplementedError
+
+    @override
+    def make_thunk(
+        self, node: Apply, storage_map: Any, compute_map: Any, no_recycling: Any, impl: Any = None
+    ) -> Any:
+        own = self.thunk(node, storage_map, compute_map)
+        return own or super().make_thunk(node, storage_map, compute_map, no_recycling, impl)
+
+
+class Substitute(OwnThunk):
+    """An Op that does what ``op`` does, in another way."""
+
+    def __init__(self, op: Op) -> None:
+        self.op = op
+        self.view_map = op.view_map
+        self.destroy_map = op.destroy_map
+
+    @override
+    def make_node(self, *inputs: Variable) -> Apply:
+        node = self.op.make_node(*inputs)
+        return Apply(self, node.inputs, [output.type() for output in node.outputs])
+
+    def in_place_of(self, node: Apply) -> list[Variable]:
+        """The same as the outputs of a node of ``op``, whose inputs are not looked at again."""
+        return Apply(self, node.inputs, [output.type() for output in node.outputs]).outputs
+
+
 def storing(
-    function: Function,
-    inputs: Sequence[Variable],
-    outputs: Sequence[Variable],
-    storage_map: Any,
-    compute_map: Any,
+    function: Function, inputs: Sequence[Variable], outputs: Sequence[Variable], *maps: Any
 ) -> Any:
     """A thunk that stores what ``function`` gives for ``inputs``: one array, or a tuple."""
-    if pytensor.config.cxx:
-        return _thunk(loops().call, function, inputs, outputs, storage_map, compute_map)
-    given, stored = (tuple(storage_map[v] for v in each) for each in (inputs, outputs))
+    return _thunk(loops().call if config.cxx else _call, function, inputs, outputs, *maps)
+
+
+def in_c(node: Apply, make: Function, what: Any, *maps: Any) -> Any:
+    """A thunk that runs the step that ``make``, a function of ``loops.cpp``, gives for ``what``."""
+    return _thunk(make, what, node.inputs, node.outputs, *maps)
+
+
+def _call(function: Function, given: Sequence[Any], stored: Sequence[Any]) -> Callable[[], None]:
+    """A step that calls a function of Python, where there is no compiler."""
 
     def run() -> None:
         found = function(*[x[0] for x in given])
         for output, result in zip(stored, found if len(stored) > 1 else (found,), strict=True):
             output[0] = result
 
-    return _described(run, given, stored, compute_map, outputs)
-
-
-def in_c(node: Apply, make: Function, what: Any, storage_map: Any, compute_map: Any) -> Any:
-    """A thunk that runs the step that ``make``, a function of ``loops.cpp``, gives for ``what``."""
-    return _thunk(make, what, node.inputs, node.outputs, storage_map, compute_map)
+    return run
 
 
 def _thunk(
@@ -65,21 +96,9 @@ def _thunk(
 ) -> Any:
     """What PyTensor calls for a node: its machine in C a function in C, others this one."""
     given, stored = (tuple(storage_map[v] for v in each) for each in (inputs, outputs))
-    step = make(what, given, stored)
-    call = _described(partial(loops().run, step), given, stored, compute_map, outputs)
-    call.cthunk = step
-    return call
-
-
-def _described(
-    run: Callable[[], None],
-    given: Sequence[Any],
-    stored: Sequence[Any],
-    compute_map: Any,
-    outputs: Sequence[Variable],
-) -> Any:
-    """A function that runs a node, with what PyTensor's machines read off a thunk."""
     done = () if compute_map is None else tuple(compute_map[v] for v in outputs)
+    step = make(what, given, stored)
+    run = partial(loops().run, step) if config.cxx else step
 
     def call() -> None:
         run()
@@ -89,6 +108,8 @@ def _described(
     call.inputs = list(given)  # type: ignore[attr-defined]
     call.outputs = list(stored)  # type: ignore[attr-defined]
     call.lazy = False  # type: ignore[attr-defined]
+    if config.cxx:
+        call.cthunk = step  # type: ignore[attr-defined]
     return call
 
 
@@ -221,11 +242,37 @@ def _multiply_scaled(op: Dot22Scalar, node: Apply) -> tuple[Function, list[Varia
 
 @function_of.register
 def _factorise(op: Cholesky, node: Apply) -> tuple[Function, list[Variable]]:
-    dtype = node.outputs[0].type.dtype
-    return cholesky_by_lapack(dtype, lower=op.lower, overwrite=op.overwrite_a), node.inputs
+    [potrf] = get_lapack_funcs(("potrf",), dtype=node.outputs[0].type.dtype)
+
+    def factorise(x: np.ndarray) -> np.ndarray:
+        if not x.size:
+            return np.empty_like(x, potrf.dtype)
+        if op.overwrite_a and x.flags.c_contiguous:
+            factor, failed = potrf(x.T, not op.lower, True, True)
+            factor = factor.T
+        else:
+            factor, failed = potrf(x, op.lower, True, op.overwrite_a)
+        if failed:
+            factor[...] = np.nan
+        return factor
+
+    return factorise, node.inputs
 
 
 @function_of.register
 def _solve(op: SolveTriangular, node: Apply) -> tuple[Function, list[Variable]]:
-    dtype, options = node.outputs[0].type.dtype, {"unit": op.unit_diagonal, "lower": op.lower}
-    return triangular_solve_by_lapack(dtype, overwrite=op.overwrite_b, **options), node.inputs
+    [trtrs] = get_lapack_funcs(("trtrs",), dtype=node.outputs[0].type.dtype)
+    lower, unit, overwrite = op.lower, op.unit_diagonal, op.overwrite_b
+
+    def solve(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        if not b.size:
+            return np.empty_like(b, trtrs.dtype)
+        if a.flags.f_contiguous:
+            x, failed = trtrs(a, b, lower, 0, unit, overwrite_b=overwrite)
+        else:
+            x, failed = trtrs(a.T, b, not lower, 1, unit, overwrite_b=overwrite)
+        if failed:
+            x[...] = np.nan
+        return x
+
+    return solve, node.inputs

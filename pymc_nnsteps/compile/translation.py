@@ -242,7 +242,7 @@ class Translation(Expressions):
                     head = f"for (Int {i} = {begin}, {end} = {stop}, {by} = {step}; "
                     test = f"{by} > 0 ? {i} < {end} : {i} > {end}"
                     return f"{head} {test}; {i} += {by}) {self._body(node.body)}"
-            case ast.Name(entry), ast.Name(table) if self._is_tuple(table):
+            case ast.Name(entry), ast.Name(table) if self._is_of_module(table, tuple):
                 return "".join(self._round(node, entry, value) for value in self._globals[table])
             case ast.Tuple([index, entry]), ast.Call(ast.Name("enumerate"), [array], []):
                 pass

@@ -13,6 +13,7 @@ from pymc_nnsteps.compile.linear_algebra import (
     TOO_PRECISE,
     Array,
     copy,
+    fill_factor,
     keeps_digits,
     solve,
     solve_transposed,
@@ -294,10 +295,7 @@ def draw_few_rows(
             for k in range(i, n):
                 matrix[i, k] = scale * gram[i, k] * root[label, k]
             matrix[i, i] += 1.0
-        for i in range(n):
-            for k in range(i, n):
-                factor[i, k] = matrix[i, k]
-        pivot = try_to_factorise(factor)
+        pivot = fill_factor(matrix, factor)
         if math.isnan(pivot):
             row[:] = np.nan
         elif pivot > 0.0 and keeps_digits(matrix, factor):

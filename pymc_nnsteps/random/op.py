@@ -32,20 +32,16 @@ from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_nnsteps.compile.jit import Call, in_numba, inline, types_of
-from pymc_nnsteps.compile.thunks import storing
+from pymc_nnsteps.compile.thunks import OwnThunk, storing
 
 
-class DirectRV(RandomVariable):
+class DirectRV(OwnThunk, RandomVariable):
     """A `RandomVariable` whose ``rng_fn`` is called directly."""
 
-    def make_thunk(
-        self, node: Apply, storage_map: Any, compute_map: Any, no_recycling: Any, impl: Any = None
-    ) -> Any:
+    @override
+    def thunk(self, node: Apply, *maps: Any) -> Any:
         """A thunk that draws with the generator itself, where that may change."""
-        if not self.inplace:
-            return super().make_thunk(node, storage_map, compute_map, no_recycling, impl)
-
-        return storing(*self.function_of(node), node.outputs, storage_map, compute_map)
+        return storing(*self.function_of(node), node.outputs, *maps) if self.inplace else None
 
     def function_of(self, node: Apply) -> tuple[Callable[..., Any], list[Variable]]:
         """What gives the generator and a draw, and its arguments."""
@@ -104,8 +100,7 @@ def float_dtype(*params: TensorVariable) -> str:
 def as_float(param: TensorLike) -> TensorVariable:
     """A parameter in one of the floating-point types that kernels take."""
     tensor = pt.as_tensor(param)
-    kept = tensor.type.dtype in ("float32", "float64")
-    return tensor if kept else tensor.astype(float_dtype(tensor))
+    return tensor.astype(float_dtype(tensor))
 
 
 def draw_elementwise(

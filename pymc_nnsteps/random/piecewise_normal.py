@@ -45,8 +45,6 @@ from pymc_nnsteps.random.two_pieces import (
     Activation,
     PieceTerms,
     draw_from_two,
-    edges_of,
-    empty_pieces,
     mean_of,
     set_pieces,
 )
@@ -155,7 +153,13 @@ def piecewise_normal_kernel(
     n_pieces, n = slopes.size, out.size
     if knots.size != n_pieces - 1 or intercepts.size != n_pieces:
         raise ValueError("K knots need K + 1 slopes and K + 1 intercepts")
-    activation, pieces = Activation(edges_of(knots), slopes, intercepts), empty_pieces(n_pieces)
+    edges = np.empty(n_pieces + 1)
+    edges[0], edges[n_pieces] = -math.inf, math.inf
+    for k in range(n_pieces - 1):
+        edges[k + 1] = knots[k]
+    from_mu, from_x, sd, inv_sd, width, jump, middle = np.empty((7, n_pieces))
+    pieces = PieceTerms(from_mu, from_x, sd, inv_sd, width, jump, middle)
+    activation = Activation(edges, slopes, intercepts)
     mean, log_density = np.empty(n_pieces), np.empty(n_pieces)
     proposals = PieceProposals(np.empty(n_pieces, np.int64), np.empty(n_pieces), np.empty(n_pieces))
     if n_pieces == 2:

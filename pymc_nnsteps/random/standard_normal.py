@@ -39,19 +39,13 @@ LAST_EDGE = 4.038849846109504
 """Where the tail begins below which that many layers, the tail with its own among them, close."""
 
 
-@inline
-def word(rng: Generator) -> np.uint64:
-    """64 random bits."""
-    high, low = np.uint64(rng.random() * 2.0**32), np.uint64(rng.random() * 2.0**32)
-    return (high << np.uint64(32)) | low
-
-
 @jit
 def begin_streams(rng: Generator) -> Array:
     """States of STREAMS generators xoshiro256++, all at random."""
     state = np.empty(4 * STREAMS, np.uint64)
     for i in range(state.size):
-        state[i] = word(rng)
+        high, low = np.uint64(rng.random() * 2.0**32), np.uint64(rng.random() * 2.0**32)
+        state[i] = (high << np.uint64(32)) | low
     return state
 
 

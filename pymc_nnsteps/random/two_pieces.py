@@ -76,23 +76,6 @@ def mean_of(k: int, mu: float, x: float, activation: Activation, pieces: PieceTe
     return pieces.from_mu[k] * mu + pieces.from_x[k] * (x - activation.intercepts[k])
 
 
-@jit
-def edges_of(knots: Array) -> Array:
-    """Knots, and infinity on both sides."""
-    edges = np.empty(knots.size + 2)
-    edges[0], edges[knots.size + 1] = -math.inf, math.inf
-    for k in range(knots.size):
-        edges[k + 1] = knots[k]
-    return edges
-
-
-@inline
-def empty_pieces(n: int) -> PieceTerms:
-    """Room for pieces."""
-    table = np.empty((7, n))
-    return PieceTerms(table[0], table[1], table[2], table[3], table[4], table[5], table[6])
-
-
 ENOUGH = 200
 """Draws from two pieces that are worth the start of streams."""
 WORTH_A_TURN = 100
@@ -250,24 +233,6 @@ def propose_alone(rng: Generator, waiting: Waiting, end: int, edge: float, out: 
                 accepted = z >= edge if is_upper else z <= edge
 
 
-@inline
-def begin(rng: Generator, many: bool) -> Streams:
-    """Streams at the generator's next words, if there are many draws."""
-    bits, beyond = np.empty(AT_A_TIME, np.uint64), np.empty(AT_A_TIME, np.bool_)
-    state = begin_streams(rng) if many else bits
-    table = np.empty((4, AT_A_TIME))
-    return Streams(state, bits, beyond, table[0], table[1], table[2], table[3])
-
-
-@inline
-def join(waiting: Waiting, first: int, last: int, out: Array) -> int:
-    """Let draws that have proposals wait, and return where they end; the others become NaN."""
-    for k in range(first, last):
-        if waiting.table[STAYS + k] == 0.0:
-            out[waiting.place[k]] = math.nan
-    return keep(waiting, first, last)
-
-
 @jit
 def draw_from_two(
     rng: Generator, mu: Array, sigma: Array, x: Array, tau: Array, activation: Activation,
@@ -275,8 +240,11 @@ def draw_from_two(
 ) -> None:  # fmt: skip
     """Draw what the proposals here can; the others become NaN."""
     n = out.size
-    many, edge = n >= ENOUGH, activation.edges[1]
-    streams, end = begin(rng, many), 0
+    many, edge, end = n >= ENOUGH, activation.edges[1], 0
+    bits, beyond = np.empty(AT_A_TIME, np.uint64), np.empty(AT_A_TIME, np.bool_)
+    state = begin_streams(rng) if many else bits
+    uniform, threshold, normal, other = np.empty((4, AT_A_TIME))
+    streams = Streams(state, bits, beyond, uniform, threshold, normal, other)
     waiting = Waiting(np.empty(11 * ROOM), np.empty(ROOM, np.int64), np.empty(ROOM, np.int64))
     if n > 0:
         set_pieces(entry(sigma, 0), entry(tau, 0), activation, pieces)
@@ -293,7 +261,11 @@ def draw_from_two(
                 compare_two(waiting.table[end + k :], 1, activation, pieces)
         else:
             compare_two(waiting.table[end:], count, activation, pieces)
-        end = join(waiting, end, end + count, out)
+        # Those that have proposals wait.
+        for k in range(end, end + count):
+            if waiting.table[STAYS + k] == 0.0:
+                out[waiting.place[k]] = math.nan
+        end = keep(waiting, end, end + count)
         while many and end >= AT_A_TIME:
             end = propose_together(rng, streams, waiting, end, edge, out)
         if not many:

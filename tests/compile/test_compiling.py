@@ -18,10 +18,12 @@ from pymc_nnsteps.compile.compiling import (
     InPython,
     OfMatrix,
     c_by_default,
+    drawing,
     numba_by_default,
     without_bookkeeping,
 )
 from pymc_nnsteps.random.truncated_normal import truncated_normal
+from tests.modes import AS_WRITTEN
 
 FUNCTIONS = [pt.exp, pt.tanh, pt.erf, pt.erfc]
 
@@ -166,6 +168,16 @@ def test_garbage_collection_that_was_off_stays_off():
         assert not gc.isenabled()
     finally:
         gc.enable()
+
+
+def test_draws_of_scipy_are_those_of_the_graph_as_written():
+    """Their parameters are constants, of which they are given copies."""
+    rng = pt.random.rng("rng")
+    _, x = rng.t(3.0, 0.0, 1.0, size=(3,))
+    function = pytensor.function([rng], x, **drawing(c_by_default()))
+    assert sum(isinstance(op, InPython) for op in ops(function)) == 3
+    expected = pytensor.function([rng], x, mode=AS_WRITTEN)(np.random.default_rng(1))
+    np.testing.assert_array_equal(function(np.random.default_rng(1)), expected)
 
 
 def test_a_long_wait_is_announced_once(monkeypatch, caplog):

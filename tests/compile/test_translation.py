@@ -9,9 +9,10 @@ import pytest
 
 import pymc_nnsteps
 from pymc_nnsteps.compile import linear_algebra, translation
-from pymc_nnsteps.compile.jit import Kernel, inline, jit, of_arrays
+from pymc_nnsteps.compile.jit import Kernel, inline, jit
 from pymc_nnsteps.gaussian import labels
 from pymc_nnsteps.random.truncated_normal import truncated_normal_kernel
+from tests.moves.in_python import of_arrays
 
 
 @jit

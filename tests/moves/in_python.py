@@ -2,7 +2,12 @@
 
 from functools import wraps
 
-from pymc_nnsteps.compile.jit import Kernel, entries, of_arrays
+from pymc_nnsteps.compile.jit import Kernel, entries, grouped
+
+
+def of_arrays(function):
+    """A function of the entries of named tuples, in place of these."""
+    return lambda *given: function(*grouped(function, given))
 
 
 def in_python(monkeypatch, *modules):

@@ -16,7 +16,6 @@ from scipy import linalg, stats
 import pymc_nnsteps as nns
 from pymc_nnsteps.activations import PiecewiseLinear
 from pymc_nnsteps.compile.compiling import ONCE
-from pymc_nnsteps.compile.jit import of_arrays
 from pymc_nnsteps.compile.ops import as_op
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.laws.recognition import find_conditionals
@@ -27,6 +26,7 @@ from tests.cases import quick
 from tests.laws import graphs
 from tests.laws.graphs import shapes_of
 from tests.moves.densities import built
+from tests.moves.in_python import of_arrays
 from tests.moves.interwoven_layers import (
     PASSES,
     Layer,

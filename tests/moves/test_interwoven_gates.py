@@ -20,7 +20,6 @@ from pytensor.graph.traversal import ancestors
 from scipy import linalg, special, stats
 
 from pymc_nnsteps.compile.compiling import ONCE
-from pymc_nnsteps.compile.jit import of_arrays
 from pymc_nnsteps.compile.ops import as_op
 from pymc_nnsteps.graphs.errors import NotConjugate
 from pymc_nnsteps.graphs.values import natural_values, substitute
@@ -35,7 +34,7 @@ from tests.laws import graphs
 from tests.laws.graphs import integrand_of, random_nodes, shapes_of
 from tests.moves import gated_layers
 from tests.moves.gated_layers import SPREAD, N, X, Y, bow_tie, built, named, names, network
-from tests.moves.in_python import in_python
+from tests.moves.in_python import in_python, of_arrays
 from tests.planting import plant
 
 PASSES = 2

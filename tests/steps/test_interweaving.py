@@ -17,7 +17,6 @@ from pymc.pytensorf import compile as compile_graph
 from pytensor.tensor.random.basic import NormalRV
 
 import pymc_nnsteps as nns
-from pymc_nnsteps.compile.jit import of_arrays
 from pymc_nnsteps.compile.ops import as_op
 from pymc_nnsteps.laws import scales
 from pymc_nnsteps.moves import interweaving, plan
@@ -26,6 +25,7 @@ from pymc_nnsteps.moves.loops import interweaving as kernels
 from pymc_nnsteps.steps import sweep
 from pymc_nnsteps.steps.tuning import DualAveraging
 from tests.cases import in_suite, release, slow
+from tests.moves.in_python import of_arrays
 from tests.steps.cases import assert_same, run
 from tests.steps.joint import assert_joint
 from tests.zoo import deep_network, regression, relu_network

@@ -10,7 +10,7 @@ import numpy as np
 
 from pymc_nnsteps.compile.error_functions import exp_negative
 from pymc_nnsteps.compile.jit import inline, jit
-from pymc_nnsteps.compile.linear_algebra import Array, inner_product, put, sum_of
+from pymc_nnsteps.compile.linear_algebra import Array, copy, inner_product, put, sum_of
 from pymc_nnsteps.moves.loops.gated_density import (
     GatedDensity,
     GatedPosition,
@@ -155,18 +155,6 @@ def log_chance(gates: Array, logit: Array) -> float:
 
 
 @jit
-def spread_by_unit(weights: GatedPosition, scene: GatedWorkspace) -> Array:
-    """Sums over samples of the variance of outputs that each unit's gates leave open."""
-    m, units = weights.outgoing.shape
-    spread = np.zeros(units)
-    for a in range(units):
-        for i in range(m):
-            v = weights.outgoing[i, a]
-            spread[a] += v * v * sum_of(scene.unsure[a])
-    return spread
-
-
-@jit
 def open_behind(weights: GatedPosition, scene: GatedWorkspace, order: Array) -> Array:
     """Covariances (units + 1, m (m + 1) / 2, n_obs) of the response given earlier gates."""
     (units, n_obs), m, n_pairs = scene.logit.shape, len(scene.mean), len(scene.total)
@@ -216,7 +204,12 @@ def log_ratio_gates(
     (units, n_obs), m = gates.shape, len(scene.mean)
     residual, own, known = scene.response - scene.mean, np.empty(m), np.empty((m, m))
     log_factor, before, after = -log_likelihood(scene), np.empty(n_obs), np.empty(n_obs)
-    order = np.argsort(spread_by_unit(weights, scene), kind="mergesort")
+    spread = np.zeros(units)
+    for a in range(units):
+        for j in range(m):
+            v = weights.outgoing[j, a]
+            spread[a] += v * v * sum_of(scene.unsure[a])
+    order = np.argsort(spread, kind="mergesort")
     behind = open_behind(weights, scene, order)
     for i in range(units):
         a = order[units - 1 - i]
@@ -249,13 +242,6 @@ def log_ratio_gates(
 
 
 @inline
-def often(averages: Array) -> float:
-    """Share of sweeps with a trajectory, by the mean acceptance by what is exact."""
-    known = averages[0] > 0.0
-    return max(2.0 * averages[len(averages) - 1], LEAST_OFTEN) if known else 1.0
-
-
-@inline
 def width_of(outgoing: Array, square: float) -> float:
     """Width c, by the mean square of outgoing weights, or by those at the beginning."""
     if square <= 0.0:
@@ -263,18 +249,6 @@ def width_of(outgoing: Array, square: float) -> float:
         for i in range(len(outgoing)):
             square += inner_product(outgoing[i], outgoing[i]) / outgoing.size
     return OF_WIDTH * math.sqrt(square)
-
-
-@jit
-def start_of(layer: LayerWeights, outgoing: Array, scaled: Array, n: int) -> GatedPosition:
-    """The weights at the beginning."""
-    units = len(layer.rows)
-    start = place_in(np.zeros(n), scaled, units)
-    put(layer.rows, start.rows, 0, 0)
-    put(outgoing[:, :units], start.outgoing, 0, 0)
-    for i in range(len(outgoing)):
-        start.bias[i] = outgoing[i, units]
-    return start
 
 
 @inline
@@ -313,8 +287,13 @@ def move_gated_layer(
     (units, n_obs) refresh gates.
     """
     (units, d), n, last = layer.rows.shape, len(normal), len(averages) - 1
-    start, probability, numbers = start_of(layer, outgoing, scaled, n), np.ones(2), averages.copy()
-    if rho[0] == 1.0 or uniform[2] > often(averages):
+    start = place_in(np.zeros(n), scaled, units)
+    put(layer.rows, start.rows, 0, 0)
+    put(outgoing[:, :units], start.outgoing, 0, 0)
+    copy(outgoing[:, units:].copy().reshape(-1), start.bias)
+    probability, numbers = np.ones(2), averages.copy()
+    often = max(2.0 * averages[last], LEAST_OFTEN) if averages[0] > 0.0 else 1.0
+    if rho[0] == 1.0 or uniform[2] > often:
         probability[0] = TARGET_ACCEPT
         return end_of(start, gates.gates.copy(), probability, numbers)
 

@@ -81,59 +81,28 @@ class Moved(NamedTuple):
     acceptance: Array  # shape (units,): mean probability of acceptance, over the passes
 
 
-@inline
-def fill_from(z: Array, knot: float, value: float, filled: Array) -> None:
-    """Set what stands beside the entries of ``z`` that are not below a knot."""
-    for n in range(len(z)):
-        filled[n] = value if z[n] >= knot else filled[n]
-
-
 @jit
 def read_pieces(z: Array, activation: ActivationPieces, slope: Array, intercept: Array) -> None:
     """Fill slope and intercept of the piece that holds each entry of ``z``."""
     slope[:], intercept[:] = activation.slopes[0], activation.intercepts[0]
     for piece in range(1, len(activation.slopes)):
-        knot = activation.knots[piece - 1]
-        fill_from(z, knot, activation.slopes[piece], slope)
-        fill_from(z, knot, activation.intercepts[piece], intercept)
+        knot, steep = activation.knots[piece - 1], activation.slopes[piece]
+        at_zero = activation.intercepts[piece]
+        for n in range(len(z)):
+            slope[n] = steep if z[n] >= knot else slope[n]
+            intercept[n] = at_zero if z[n] >= knot else intercept[n]
 
 
 @jit
-def sum_scores(fixed: Fixed, score: Array, linear: Array) -> None:
-    """Fill ``P m``."""
-    total = np.dot(score, fixed.inputs)
+def fill_linear(fixed: Fixed, seen: QuadraticTerms, unit: Unit, linear: Array) -> None:
+    """Fill ``P m``, and ``s (g - c (s e + t))``, by which the inputs of a sample enter it."""
+    gradient, curvature, slope = seen.gradient, seen.curvature, unit.slope
+    for n in range(len(slope)):
+        rest = gradient[n] - curvature[n] * (slope[n] * fixed.noise[n] + unit.intercept[n])
+        unit.score[n] = slope[n] * rest
+    total = np.dot(unit.score, fixed.inputs)
     for j in range(len(linear)):
         linear[j] = fixed.prior_linear[j] + total[j]
-
-
-@jit
-def find_changed(unit: Unit, new: Unit, changed: Array) -> int:
-    """Fill which samples are on other pieces, and return how many."""
-    count = 0
-    for n in range(len(unit.slope)):
-        changed[count] = n
-        slopes_differ = int(new.slope[n] != unit.slope[n])
-        count += slopes_differ | int(new.intercept[n] != unit.intercept[n])
-    return count
-
-
-@jit
-def choose(samples: Array, weight: Array, sign: float, chosen: Array) -> int:
-    """Fill which of some samples have weights of this sign, and return how many."""
-    count = 0
-    for k in range(len(samples)):
-        chosen[count] = samples[k]
-        count += int(sign * weight[samples[k]] > 0.0)
-    return count
-
-
-@jit
-def fill_score(noise: Array, seen: QuadraticTerms, unit: Unit) -> None:
-    """Fill ``s (g - c (s e + t))``, by which the inputs of a sample enter ``P m``."""
-    gradient, curvature, slope = seen.gradient, seen.curvature, unit.slope
-    for n in range(len(noise)):
-        rest = gradient[n] - curvature[n] * (slope[n] * noise[n] + unit.intercept[n])
-        unit.score[n] = slope[n] * rest
 
 
 @inline
@@ -172,34 +141,16 @@ def update_precision(
         change[n] = curvature[n] * (new_slope[n] * new_slope[n] - slope[n] * slope[n])
     put(unit.precision, new.precision, 0, 0)
     for sign in SIGNS:
-        chosen = sums.samples[: choose(samples, change, sign, sums.samples)]
-        add_squares(sign, fixed.inputs, chosen, sums, new.precision)
+        count = 0
+        for k in range(len(samples)):
+            sums.samples[count] = samples[k]
+            count += int(sign * change[samples[k]] > 0.0)
+        add_squares(sign, fixed.inputs, sums.samples[:count], sums, new.precision)
     kept_digits = True
     for j in range(len(fixed.prior)):
         if new.precision[j, j] < MOST_LOST * unit.precision[j, j]:
             kept_digits = False
     return kept_digits
-
-
-@inline
-def add_scores(
-    fixed: Fixed, seen: QuadraticTerms, unit: Unit, new: Unit, samples: Array, linear: Array
-) -> None:
-    """Turn ``P m`` into that of new pieces, by the samples that change theirs."""
-    for k in range(len(samples)):
-        n = samples[k]
-        level = new.slope[n] * fixed.noise[n] + new.intercept[n]
-        change = new.slope[n] * (seen.gradient[n] - seen.curvature[n] * level) - unit.score[n]
-        for j in range(len(linear)):
-            linear[j] += change * fixed.inputs[n, j]
-
-
-@inline
-def mean_of(fixed: Fixed, seen: QuadraticTerms, unit: Unit, linear: Array) -> Array:
-    """Mean of the row on its pieces; fills its ``P m``."""
-    fill_score(fixed.noise, seen, unit)
-    sum_scores(fixed, unit.score, linear)
-    return solve_both(unit.factor, linear)
 
 
 @inline
@@ -231,13 +182,22 @@ def look_back(
     sums: SampleSums,
 ) -> bool:  # fmt: skip
     """Fill the proposal from a new row, and turn ``P m`` into its own; False if there is none."""
-    samples = changed[: find_changed(unit, new, changed)]
+    count = 0
+    for n in range(len(changed)):
+        changed[count] = n
+        slopes_differ = int(new.slope[n] != unit.slope[n])
+        count += slopes_differ | int(new.intercept[n] != unit.intercept[n])
+    samples = changed[:count]
     if update_precision(fixed, seen, unit, new, samples, sums):
-        add_scores(fixed, seen, unit, new, samples, linear)
+        for k in range(len(samples)):
+            n = samples[k]
+            level = new.slope[n] * fixed.noise[n] + new.intercept[n]
+            change = new.slope[n] * (seen.gradient[n] - seen.curvature[n] * level) - unit.score[n]
+            for j in range(len(linear)):
+                linear[j] += change * fixed.inputs[n, j]
     else:
         fill_precision_of(fixed, seen, new, sums)
-        fill_score(fixed.noise, seen, new)
-        sum_scores(fixed, new.score, linear)
+        fill_linear(fixed, seen, new, linear)
     return fill_factor(new.precision, new.factor) > 0.0
 
 
@@ -257,16 +217,9 @@ def log_ratio_weights(
 @inline
 def empty_unit(n_obs: int, d: int) -> Unit:
     """Room for a unit."""
-    return Unit(
-        np.empty(d),
-        np.empty(n_obs),
-        np.empty(n_obs),
-        np.empty(n_obs),
-        np.empty(n_obs),
-        np.empty(n_obs),
-        np.empty((d, d)),
-        np.empty((d, d)),
-    )
+    pre, slope, intercept, level, score = np.empty((5, n_obs))
+    precision, factor = np.empty((2, d, d))
+    return Unit(np.empty(d), pre, slope, intercept, level, score, precision, factor)
 
 
 @inline
@@ -310,14 +263,14 @@ def move_rows(
     units).
     """
     (units, d), n_obs = layer.rows.shape, len(layer.inputs)
-    rows, pre = layer.rows.copy(), pre.copy()
+    rows, pre, acceptance = layer.rows.copy(), pre.copy(), (rho == 1.0).astype(np.float64)
     if (rho == 1.0).all():
-        return Moved(rows, pre, np.ones(units))
-    acceptance, pivots, whitened = np.zeros(units), np.empty(units), empty_whitened(above)
+        return Moved(rows, pre, acceptance)
+    pivots, whitened = np.empty(units), empty_whitened(above)
     held = whitened.shape[1]
     slope, intercept, noise = read_units(layer, pre, activation)
     residual = above.response.T - np.dot(above.design, slope * pre + intercept)
-    precisions, factors = np.empty((units, d, d)), np.empty((units, d, d))
+    precisions, factors = np.empty((2, units, d, d))
     level, score, linear = np.empty(n_obs), np.empty(n_obs), np.empty(d)
     seen, new = QuadraticTerms(np.empty(n_obs), np.empty(n_obs)), empty_unit(n_obs, d)
     changed, sums = np.empty(n_obs, np.int64), empty_sums(n_obs, d)
@@ -327,7 +280,6 @@ def move_rows(
             if a % held == 0 and (p == 0 or held < units):
                 whiten_samples(above, a, whitened, residual[:, : n_obs if p + a == 0 else 0])
             if rho[a] == 1.0:
-                acceptance[a] = 1.0
                 continue
             fixed = Fixed(layer.inputs, layer.prior[a], layer.prior_linear[a], noise[a])
             row, z, precision, factor = rows[a], pre[a], precisions[a], factors[a]
@@ -342,7 +294,8 @@ def move_rows(
                 pivots[a] = fill_factor(unit.precision, unit.factor)
             if pivots[a] <= 0.0:
                 continue
-            mean = mean_of(fixed, seen, unit, linear)
+            fill_linear(fixed, seen, unit, linear)
+            mean = solve_both(unit.factor, linear)
             if not (pivots[a] > 0.0 and math.isfinite(mean[0])):
                 rows[a], pre[a] = np.nan, np.nan
                 continue

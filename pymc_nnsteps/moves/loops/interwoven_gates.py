@@ -134,32 +134,6 @@ def gated_log_likelihood(
     return log_likelihood
 
 
-@jit
-def find_step(fixed: Fixed, row: Array, score: Array, factor: Array) -> Array:
-    """``P^{-1} grad`` of a row's log density with the Cholesky factor of P."""
-    gradient = np.dot(score, fixed.inputs)
-    for j in range(len(gradient)):
-        gradient[j] += fixed.prior_linear[j] - fixed.prior[j] * row[j]
-    return solve_both(factor, gradient)
-
-
-@inline
-def look_above(
-    whitened: Array,
-    residual: Array,
-    column: int,
-    gates: Array,
-    gate: GatedUnit,
-    seen: QuadraticTerms,
-    mean: Array,
-) -> None:
-    """Fill what is seen of a unit's activations, without their own part, and their means."""
-    score_and_curvature(whitened, residual, column, seen)
-    for n in range(len(gates)):
-        mean[n] = gates[n] * gate.level[n]
-    leave_out(mean, seen)
-
-
 @inline
 def look_from(
     fixed: Fixed,
@@ -175,7 +149,10 @@ def look_from(
     fill_precision(fixed.prior, fixed.inputs, sums, law.factor)
     pivot = try_to_factorise(law.factor)
     if pivot > 0.0:
-        copy(find_step(fixed, row, score, law.factor), law.step)
+        gradient = np.dot(score, fixed.inputs)
+        for j in range(len(gradient)):
+            gradient[j] += fixed.prior_linear[j] - fixed.prior[j] * row[j]
+        copy(solve_both(law.factor, gradient), law.step)
     return log_density, pivot
 
 
@@ -241,41 +218,27 @@ def move_gated_rows(
     Activations have means ``gates * level``. As in :func:`move_rows`, a row stays where the
     precision of a proposal cannot be told from a singular one, and NaNs spread.
 
-    In the letters of :mod:`pymc_nnsteps.moves.interwoven_gates`, for a row and all samples:
-
-    =============================  =====================================================
-    name                           letter
-    =============================  =====================================================
-    ``logit``, ``logit_factor``    :math:`\ell`, :math:`\beta`
-    ``level``, ``level_factor``    :math:`m`, :math:`\epsilon`
-    ``mean``                       :math:`u`
-    ``seen``                       :math:`g` and :math:`c`
-    ``prob``                     :math:`p`
-    ``score``                      :math:`p (g - c m) \epsilon + (p - s) \beta`
-    ``information``                :math:`p c \epsilon^2`
-    ``factor``                     Cholesky factor of :math:`P`
-    ``step``                       :math:`P^{-1} \nabla`
-    ``spread``                     :math:`\sqrt{1 - \rho^2}`
-    ``new``                        the same at :math:`W_a'`
-    =============================  =====================================================
+    The letters are those of :mod:`pymc_nnsteps.moves.interwoven_gates`: ``logit`` and its factor
+    are :math:`\ell` and :math:`\beta`, ``level`` and its factor :math:`m` and :math:`\epsilon`,
+    ``mean`` :math:`u`, ``seen`` :math:`g` and :math:`c`, ``prob`` :math:`p`, ``score``
+    :math:`p (g - c m) \epsilon + (p - s) \beta`, ``step`` :math:`P^{-1} \nabla`, ``spread``
+    :math:`\sqrt{1 - \rho^2}`, and ``new`` the same at :math:`W_a'`.
 
     ``above`` has the variance of the activations' noise. ``rho``, (units,), are autocorrelations of
     Crank-Nicolson proposals in [0, 1]; a row of one stays, as its gates do. Normals are (passes,
     units, d), uniform numbers (passes, units, n_obs) for the gates and (passes, units).
     """
-    units, d = layer.rows.shape
-    n_obs = len(layer.inputs)
+    (units, d), n_obs = layer.rows.shape, len(layer.inputs)
     rows, opened = layer.rows.copy(), gates.gates.copy()
+    acceptance = (rho == 1.0).astype(np.float64)
     if (rho == 1.0).all():
-        return MovedGates(rows, opened, np.ones(units))
-    logit, level = gates.logit.copy(), gates.level.copy()
-    acceptance, whitened = np.zeros(units), empty_whitened(above)
+        return MovedGates(rows, opened, acceptance)
+    logit, level, whitened = gates.logit.copy(), gates.level.copy(), empty_whitened(above)
     held = whitened.shape[1]
     residual = above.response.T - np.dot(above.design, opened * level)
-    seen, mean = QuadraticTerms(np.empty(n_obs), np.empty(n_obs)), np.empty(n_obs)
-    prob, new_prob = np.empty(n_obs), np.empty(n_obs)
-    new_logit, new_level = np.empty(n_obs), np.empty(n_obs)
-    score, sums = np.empty(n_obs), empty_sums(n_obs, d)
+    gradient, curvature, mean, score = np.empty((4, n_obs))
+    prob, new_prob, new_logit, new_level = np.empty((4, n_obs))
+    seen, sums = QuadraticTerms(gradient, curvature), empty_sums(n_obs, d)
     here, there = Proposal(np.empty(d), np.empty((d, d))), Proposal(np.empty(d), np.empty((d, d)))
 
     for p in range(len(normal)):
@@ -283,13 +246,14 @@ def move_gated_rows(
             if a % held == 0 and (p == 0 or held < units):
                 whiten_samples(above, a, whitened, residual[:, : n_obs if p + a == 0 else 0])
             if rho[a] == 1.0:
-                acceptance[a] = 1.0
                 continue
             row, fixed = rows[a], Fixed(layer.inputs, layer.prior[a], layer.prior_linear[a])
             by_logit, by_level = gates.logit_factor[a], gates.level_factor[a]
             gate = GatedUnit(logit[a], by_logit, level[a], by_level, prob)
             new = GatedUnit(new_logit, by_logit, new_level, by_level, new_prob)
-            look_above(whitened, residual, a % held, opened[a], gate, seen, mean)
+            score_and_curvature(whitened, residual, a % held, seen)
+            copy(opened[a] * level[a], mean)
+            leave_out(mean, seen)
 
             # A proposal, and the one back, with the gates summed out.
             log_density, pivot = look_from(fixed, row, gate, seen, score, sums, here)

@@ -154,14 +154,13 @@ def move_kernels(
     """
     channels, d = layer.rows.shape
     m, positions, n_obs = len(above.design), above.design.shape[1] // channels, len(above.response)
-    rows, pre = layer.rows.copy(), pre.copy()
+    rows, pre, acceptance = layer.rows.copy(), pre.copy(), (rho == 1.0).astype(np.float64)
     if (rho == 1.0).all():
-        return Moved(rows, pre, np.ones(channels))
-    acceptance, pivots = np.zeros(channels), np.empty(channels)
+        return Moved(rows, pre, acceptance)
     slope, intercept, noise, residual = read_channels(layer, pre, activation, above)
-    precisions, factors = np.empty((channels, d, d)), np.empty((channels, d, d))
+    pivots, precisions = np.empty(channels), np.empty((channels, d, d))
     designs, new_design = np.zeros((channels, m * n_obs, d)), np.empty((m * n_obs, d))
-    new_residual = np.empty_like(residual)
+    factors, new_residual = np.empty_like(precisions), np.empty_like(residual)
     level, flat, new = np.empty(pre.shape[1]), np.zeros(pre.shape[1]), empty_unit(pre.shape[1], d)
     column = np.empty((m, positions, len(above.weight)))
 
@@ -169,7 +168,6 @@ def move_kernels(
         for a in range(channels):
             whiten_samples(above, a * positions, column, residual[:, : n_obs if p + a == 0 else 0])
             if rho[a] == 1.0:
-                acceptance[a] = 1.0
                 continue
             fixed = Fixed(layer.inputs, layer.prior[a], layer.prior_linear[a], noise[a])
             unit = Unit(

@@ -317,16 +317,9 @@ def set_noise(scaled: Array) -> Noise:
     for k in range(n_scales):
         for i in range(m):
             moves[k] = max(moves[k], scaled[k, i])
-    return Noise(
-        scaled,
-        moves,
-        np.empty(m),
-        np.empty((m, m)),
-        np.empty((m, m)),
-        np.empty((m, m)),
-        np.empty((m, m)),
-        np.empty(n_scales),
-    )
+    spread, known, products, by_covariance = np.empty((4, m, m))
+    own, by_shift = np.empty(m), np.empty(n_scales)
+    return Noise(scaled, moves, own, spread, known, products, by_covariance, by_shift)
 
 
 @jit

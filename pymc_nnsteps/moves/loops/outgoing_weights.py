@@ -20,7 +20,7 @@ from pymc_nnsteps.compile.linear_algebra import (
 )
 from pymc_nnsteps.moves.loops.interweaving import ActivationPieces, read_pieces
 from pymc_nnsteps.moves.loops.rows import Above, LayerWeights
-from pymc_nnsteps.random.lattice import choose_point
+from pymc_nnsteps.random.lattice import POINTS, choose_point
 
 
 class GaussianPrior[Of](NamedTuple):
@@ -73,18 +73,6 @@ def add_told(told: SufficientStatistics, precision: Array, linear: Array) -> Non
         for j in range(len(linear)):
             precision[i, j] += told.square[0] * told.known[i, j]
             linear[i] += told.known[i, j] * told.seen[j]
-
-
-@inline
-def draw_unit(precision: Array, linear: Array, normal: Array, new: Array) -> None:
-    """Fill new weights of a unit; precision and linear part are overwritten."""
-    if factorise(precision):
-        solve_transposed(precision, linear)
-        for i in range(len(new)):
-            new[i] = linear[i] + normal[i]
-        solve(precision, new)
-    else:
-        new[:] = np.nan
 
 
 @inline
@@ -170,11 +158,9 @@ def draw_outgoing(
     """
     units, n_obs = pre.shape
     design, variance, m = above.design.copy(), above.variance, len(above.design)
-    spread, precision = np.empty((m, m)), np.empty((m, m))
-    told = SufficientStatistics(
-        np.empty((m, m)), np.empty(1), np.empty(m), np.empty(m), np.empty((m, m))
-    )
-    before, linear, new = np.empty(m), np.empty(m), np.empty(m)
+    spread, precision, known, factor = np.empty((4, m, m))
+    before, linear, new, seen, gain = np.empty((5, m))
+    told = SufficientStatistics(known, np.empty(1), seen, gain, factor)
     # Means of the activations, and the response without all units' part.
     slope, intercept = np.empty(n_obs), np.empty(n_obs)
     levels = np.empty((units, n_obs))
@@ -197,14 +183,19 @@ def draw_outgoing(
             tell_outputs(
                 above, a, before, spread, told, level, residual, noise[a], precision, linear
             )
-        draw_unit(precision, linear, normal[a], new)
+        if factorise(precision):
+            solve_transposed(precision, linear)
+            for i in range(m):
+                new[i] = linear[i] + normal[a, i]
+            solve(precision, new)
+        else:
+            new[:] = np.nan
         for i in range(m):
             design[i, a] = new[i]
         update_residual(before, new, level, residual)
     return design
 
 
-POINTS = 128
 WIDEST = 0.3
 """Largest spacing of the lattice, in units of the logarithm of a unit's scale."""
 
@@ -307,16 +298,6 @@ def log_densities_at_points(
 
 
 @jit
-def spread_of_others(outgoing: Array, variance: Array, unit: int) -> float:
-    """``sum of v_b^2 tau_b`` over the other units."""
-    total = 0.0
-    for b in range(len(outgoing)):
-        if b != unit:
-            total += outgoing[b] * outgoing[b] * variance[b]
-    return total
-
-
-@jit
 def scale_unit(row: Array, pre: Array, mean: Array, noise: Array, factor: float) -> None:
     """Multiply a row of weights, and what its pre-activations are without their noise."""
     for j in range(len(row)):
@@ -352,7 +333,7 @@ def move_units(
     units, n_obs = pre.shape
     rows, moved, outgoing = weights.rows.copy(), pre.copy(), above.design[0].copy()
     of_response, variance = 1.0 / above.weight[0], above.variance
-    below, beyond = slopes[0], slopes[1]
+    below, beyond, precision, linear = slopes[0], slopes[1], prior.precision[0], prior.linear[0]
     active, squares, log_density = np.empty(n_obs), np.empty(POINTS), np.empty(POINTS)
     residual = above.response.copy().reshape(-1)
     for a in range(units):
@@ -373,10 +354,10 @@ def move_units(
         # Density of its points.
         spread = outgoing[a] * outgoing[a] * variance[a]
         own = sums_of(rows[a], weights.prior[a], weights.prior_linear[a])
-        own_above = sums_of(
-            outgoing[a : a + 1], prior.precision[0, a : a + 1], prior.linear[0, a : a + 1]
-        )
-        others = spread_of_others(outgoing, variance, a)
+        own_above = sums_of(outgoing[a : a + 1], precision[a : a + 1], linear[a : a + 1])
+        others = 0.0
+        for b in range(units):
+            others += outgoing[b] * outgoing[b] * variance[b] if b != a else 0.0
         log_densities_at_points(
             points,
             squares,

@@ -23,18 +23,6 @@ SMALLEST, LARGEST = 1e-290, 1e290
 """Between these a product of variances has all its digits."""
 
 
-@inline
-def log_of_variances(
-    spread: Array, is_seen: Array, first: int, end: int, a: float, b: float
-) -> float:
-    """Sum of ``log(a + b spread)`` over some of the entries that are seen."""
-    total = 0.0
-    for n in range(first, end):
-        if is_seen[n] != 0.0:
-            total += math.log(a + spread[n] * b)
-    return total
-
-
 @jit
 def sum_over_variances(
     squares: Array, spread: Array, is_seen: Array, of_response: Array, of_activations: Array
@@ -57,8 +45,11 @@ def sum_over_variances(
                 if product[j] > SMALLEST and product[j] < LARGEST:
                     total[j] += math.log(product[j])
                 else:
-                    a, b = of_response[j], of_activations[j]
-                    total[j] += log_of_variances(spread, is_seen, first, n + 1, a, b)
+                    rest = 0.0
+                    for k in range(first, n + 1):
+                        variance = of_response[j] + spread[k] * of_activations[j]
+                        rest += math.log(variance) if is_seen[k] != 0.0 else 0.0
+                    total[j] += rest
                 product[j] = 1.0
             first = n + 1
     return total

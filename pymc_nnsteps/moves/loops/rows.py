@@ -169,16 +169,6 @@ def empty_sums(n_obs: int, d: int) -> SampleSums:
     return SampleSums(np.empty(n_obs), np.empty(n_obs, np.int64), left, right)
 
 
-@jit
-def find_weighted(weight: Array, samples: Array) -> int:
-    """Fill which samples have a weight, and return how many."""
-    count = 0
-    for n in range(len(weight)):
-        samples[count] = n
-        count += int(weight[n] != 0.0)
-    return count
-
-
 @inline
 def add_to(matrix: Array, sign: float, precision: Array, first_row: int, first_column: int) -> None:
     """Add a matrix, or subtract it, from a part of the precision."""
@@ -215,8 +205,11 @@ def fill_precision(prior: Array, inputs: Array, sums: SampleSums, precision: Arr
     for i in range(len(prior)):
         for j in range(i, len(prior)):
             precision[i, j] = prior[i] if i == j else 0.0
-    found = find_weighted(sums.weight, sums.samples)
-    add_squares(1.0, inputs, sums.samples[:found], sums, precision)
+    count = 0
+    for n in range(len(sums.weight)):
+        sums.samples[count] = n
+        count += int(sums.weight[n] != 0.0)
+    add_squares(1.0, inputs, sums.samples[:count], sums, precision)
 
 
 @inline
