@@ -218,11 +218,21 @@ def move_gated_rows(
     Activations have means ``gates * level``. As in :func:`move_rows`, a row stays where the
     precision of a proposal cannot be told from a singular one, and NaNs spread.
 
-    The letters are those of :mod:`pymc_nnsteps.moves.interwoven_gates`: ``logit`` and its factor
-    are :math:`\ell` and :math:`\beta`, ``level`` and its factor :math:`m` and :math:`\epsilon`,
-    ``mean`` :math:`u`, ``seen`` :math:`g` and :math:`c`, ``prob`` :math:`p`, ``score``
-    :math:`p (g - c m) \epsilon + (p - s) \beta`, ``step`` :math:`P^{-1} \nabla`, ``spread``
-    :math:`\sqrt{1 - \rho^2}`, and ``new`` the same at :math:`W_a'`.
+    In the letters of :mod:`pymc_nnsteps.moves.interwoven_gates`, for a row and all samples:
+
+    ==========================  =====================================================
+    name                        letter
+    ==========================  =====================================================
+    ``logit``, ``logit_factor`` :math:`\ell`, :math:`\beta`
+    ``level``, ``level_factor`` :math:`m`, :math:`\epsilon`
+    ``mean``                    :math:`u`
+    ``seen``                    :math:`g` and :math:`c`
+    ``prob``                    :math:`p`
+    ``score``                   :math:`p (g - c m) \epsilon + (p - s) \beta`
+    ``step``                    :math:`P^{-1} \nabla`
+    ``spread``                  :math:`\sqrt{1 - \rho^2}`
+    ``new``                     the same at :math:`W_a'`
+    ==========================  =====================================================
 
     ``above`` has the variance of the activations' noise. ``rho``, (units,), are autocorrelations of
     Crank-Nicolson proposals in [0, 1]; a row of one stays, as its gates do. Normals are (passes,
