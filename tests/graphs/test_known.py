@@ -164,7 +164,7 @@ def test_what_bears_on_a_law():
     assert not has_prior(model, seen, NormalRV)
 
 
-OF_GRAPHS = ("random", "kernels", "graphs/known.py", "laws/densities.py")
+OF_GRAPHS = ("random", "compile", "graphs/known.py", "laws/densities.py")
 OF_DRAWS = ("laws/verification.py", "graphs", *OF_GRAPHS)
 """What looks at the operations of draws and graphs, not at the laws of a model."""
 
