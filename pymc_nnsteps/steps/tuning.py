@@ -94,7 +94,7 @@ FEW = 100
 TIME = 3
 """Autocorrelation time in draws that is left as it is."""
 
-LARGEST = 10
+LARGEST = 16
 """Largest number of repeats."""
 
 
