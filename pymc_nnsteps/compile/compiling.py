@@ -164,7 +164,7 @@ def _is_slow_in_python(node: Apply) -> bool:
 
 def kept_aside(node: Apply) -> list[Variable] | None:
     """Hide graphs that most chains never evaluate: PyTensor would rewrite and build them."""
-    return InPython(node.op).in_place_of(node) if isinstance(node.op, UnlessLost) else None
+    return InPython(node.op).in_place_of(node).outputs if isinstance(node.op, UnlessLost) else None
 
 
 def without_view(node: Apply) -> list[Variable] | None:
@@ -179,7 +179,7 @@ def in_python(node: Apply) -> list[Variable] | None:
     is_fast = isinstance(node.op, Cholesky | SolveTriangular) or (
         has_c and not _is_slow_in_python(node)
     )
-    return InPython(node.op).in_place_of(node) if is_fast else None
+    return InPython(node.op).in_place_of(node).outputs if is_fast else None
 
 
 class Machine(VMLinker):
@@ -190,7 +190,7 @@ class Machine(VMLinker):
         copies: dict[Variable, Variable] = {}
         for output in fgraph.outputs:
             if output.owner is not None and isinstance(output.owner.op, DeepCopyOp | ViewOp):
-                [copies[output]] = InPython(output.owner.op).in_place_of(output.owner)
+                [copies[output]] = InPython(output.owner.op).in_place_of(output.owner).outputs
         fgraph.replace_all(list(copies.items()))
         fresh = [copies.get(variable, variable) for variable in no_recycling or ()]
         return super().accept(fgraph, fresh, profile)

@@ -173,4 +173,5 @@ class UseLoops(GraphRewriter):
             native.log_compilation(f"PyTensor compiles functions of numbers one by one: {error}")
             UNFINISHED.add(fgraph)
             return
-        Replace(lambda node: loops[node].in_place_of(node) if node in loops else None).apply(fgraph)
+        by_loops = {node: op.in_place_of(node).outputs for node, op in loops.items()}
+        Replace(by_loops.get).apply(fgraph)

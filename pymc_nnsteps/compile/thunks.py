@@ -55,12 +55,11 @@ class Substitute(OwnThunk):
 
     @override
     def make_node(self, *inputs: Variable) -> Apply:
-        node = self.op.make_node(*inputs)
-        return Apply(self, node.inputs, [output.type() for output in node.outputs])
+        return self.in_place_of(self.op.make_node(*inputs))
 
-    def in_place_of(self, node: Apply) -> list[Variable]:
-        """The same as the outputs of a node of ``op``, whose inputs are not looked at again."""
-        return Apply(self, node.inputs, [output.type() for output in node.outputs]).outputs
+    def in_place_of(self, node: Apply) -> Apply:
+        """The same as a node of ``op``, whose inputs are not looked at again."""
+        return Apply(self, node.inputs, [output.type() for output in node.outputs])
 
 
 def storing(
